@@ -70,6 +70,8 @@ docs: $(INSTALLED) ## Write the generated pages of docs/ from the code, and the 
 	@mv docs/settings.md.new docs/settings.md
 	@$(BIN)/python -m etl_assets.pipelines_documentation > docs/pipelines.md.new
 	@mv docs/pipelines.md.new docs/pipelines.md
+	@$(BIN)/python -m etl_assets.control_documentation > docs/control-plane.md.new
+	@mv docs/control-plane.md.new docs/control-plane.md
 	@$(BIN)/python -m etl_assets.pipelines.json_schema > docs/pipeline.schema.json.new
 	@mv docs/pipeline.schema.json.new docs/pipeline.schema.json
 	@$(BIN)/python -m benchmarks.performance_page

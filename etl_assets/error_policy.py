@@ -112,6 +112,11 @@ RULES = (
         why="the server may come back; the position stays until then",
     ),
     ErrorRule(
+        names=("ControlStoreUnavailable",),
+        decision=Decision.RETRY,
+        why="the database with the run control may come back",
+    ),
+    ErrorRule(
         names=("SinkFenced",),
         decision=Decision.RETRY,
         why="another writer delivered; the step goes on from the position it finds",

@@ -7,6 +7,7 @@ A wrong field raises at load with its name, the value found and what is allowed.
 from __future__ import annotations
 
 from etl_assets.settings.connections import AnyConnection, Connection
+from etl_assets.settings.control import ControlSettings
 from etl_assets.settings.domains import DomainSettings, HealthSettings, PlacementSettings
 from etl_assets.settings.file import (
     expect_landing_folder,
@@ -28,6 +29,7 @@ __all__ = [
     "MIN_KEPT_VERSIONS",
     "AnyConnection",
     "Connection",
+    "ControlSettings",
     "DomainSettings",
     "HealthSettings",
     "JvmStart",

@@ -24,6 +24,7 @@ from etl_assets.placement.policy import PlacementPolicy, covers
 from etl_assets.placement.probes import Watch
 from etl_assets.placement.undeclared_tables import TablesUnderRoots
 from etl_assets.settings.connections import CONNECTION_NAME, AnyConnection
+from etl_assets.settings.control import ControlSettings
 from etl_assets.settings.domains import DomainSettings, HealthSettings, PlacementSettings
 from etl_assets.settings.landing import LandingSettings
 from etl_assets.settings.pipelines import PipelineSettings
@@ -79,6 +80,7 @@ class Settings(Section):
     pipelines: PipelineSettings = PipelineSettings()
     serve: ServeSettings = ServeSettings()
     rest: RestSettings = RestSettings()
+    control: ControlSettings = ControlSettings()
     connections: Annotated[
         dict[Annotated[str, Field(pattern=CONNECTION_NAME, max_length=64)], AnyConnection],
         Field(
@@ -182,8 +184,14 @@ class Settings(Section):
         return () if found is None else (found,)
 
     def installed(self) -> Installed:
-        """Return the pipelines of the installation, and the files that declare some."""
-        return installed(self.home, self.pipelines.built_in, self.defs_folders, self.connection_rights)
+        """Return the pipelines of the installation, and what declares some: files, and clients over REST."""
+        return installed(
+            self.home,
+            self.pipelines.built_in,
+            self.defs_folders,
+            self.connection_rights,
+            self.rest_rights,
+        )
 
     @property
     def connection_rights(self) -> tuple[ConnectionRights, ...]:
@@ -196,7 +204,7 @@ class Settings(Section):
     @property
     def rest_rights(self) -> RestRights:
         """What declarations that come over REST may use."""
-        return RestRights(**self.rest.model_dump())
+        return RestRights(**self.rest.model_dump(exclude={"max_pipelines"}))
 
     def catalog(self) -> Catalog:
         """Return the pipelines of the installation, and all tables."""

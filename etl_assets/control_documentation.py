@@ -1,0 +1,121 @@
+"""Generate docs/control-plane.md from the states, the actions and the table of transitions.
+
+Belongs here: the page. Does not belong here: the meaning of a state or a transition, which stands in the code.
+
+`python -m etl_assets.control_documentation > docs/control-plane.md` writes the page; a test fails when it is
+stale.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from etl_assets.control.failures import MAX_ATTEMPTS, TIMED_RETRY_SECONDS
+from etl_assets.control.states import Action, ControlState, Party
+from etl_assets.control.transitions import TRANSITIONS, When
+from etl_assets.markdown_table import markdown_table
+
+_INTRODUCTION = """\
+# Control plane
+
+<!-- Written by `python -m etl_assets.control_documentation > docs/control-plane.md`. -->
+
+Each pipeline has one state of run control. Programs change it through `RunControls`; every change is one transaction with a row of the history
+that says who, when, why, from and to.
+
+```python
+from etl_assets.control.run_controls import RunControls
+from etl_assets.control.store import open_store
+from etl_assets.settings import load_settings
+
+controls = RunControls(open_store(load_settings()))
+run = controls.request_run("film_ratings", actor="alice", reason="late delivery")
+controls.pause("film_ratings", actor="alice", reason="database upgrade")
+controls.state_of("film_ratings").state, controls.run(run.id).status
+controls.history("film_ratings")
+```
+
+The store is `control.db`, SQLite in the home folder, or the PostgreSQL database of the connection that `control.connection` of the platform
+file names ([settings](settings.md#control)). Its tables are made and brought up to date at the first use.
+"""
+_RUNS = f"""\
+## Runs
+
+A run carries a pipeline until everything that its source had when it began is read, its tables are current and its sinks have it. Between
+batches its runner looks at the state, so a pause or a cancellation takes effect within one batch; a batch that has begun is committed.
+
+- **Requests are remembered.** A run that is asked for while another one is under way, or while the pipeline is paused, begins afterwards.
+  Several such requests are one run. A request while a run waits that has not begun is that run. `cancel` gives remembered requests up.
+- **Attempts.** An error that may pass is tried again, {MAX_ATTEMPTS} times in all, after a backoff of 1 s that doubles, with jitter. Then, or at
+  once after any other error, the run has failed.
+- **Failed runs** have an error, a solution and a retry policy: `timed` goes on by itself after {TIMED_RETRY_SECONDS:.0f} s, `manual` waits for
+  `retry`, `none` fails again unless what the error names is changed. `retry` and `run` leave every one of them.
+- **A runner that is gone** is known by its lease: it sends heartbeats, and whoever has seen none for `control.lease_seconds` lets the run wait
+  for another runner, which goes on from the last commit. The attempt counts. Time is measured by the observer's monotonic clock, so a
+  clock that is set changes nothing ([decision 0065](decisions/0065-run-control.md)).
+- **Fencing tokens** rise with each claim of a pipeline, and no two claims have the same one. A runner that lost its lease gets `LeaseLost` from
+  every call.
+"""
+
+
+def render() -> str:
+    """Return the whole page."""
+    return "\n".join(_lines())
+
+
+def mermaid() -> Iterator[str]:
+    """Yield the lines of the state diagram: an arrow for each two states, with all actions that lead there."""
+    arrows: dict[tuple[ControlState, ControlState], list[str]] = {}
+    for row in TRANSITIONS:
+        if row.start is not row.end:
+            arrows.setdefault((row.start, row.end), []).append(row.action.value)
+    yield "stateDiagram-v2"
+    yield f"    [*] --> {ControlState.IDLE}"
+    for (start, end), actions in arrows.items():
+        yield f"    {start} --> {end}: {', '.join(dict.fromkeys(actions))}"
+
+
+def _lines() -> Iterator[str]:
+    yield _INTRODUCTION
+    yield "## States\n"
+    yield from markdown_table(
+        ["state", "meaning", "set by", "durable"],
+        (
+            [f"`{state}`", state.meaning, ", ".join(state.set_by), "yes" if state.is_durable else "no"]
+            for state in ControlState
+        ),
+    )
+    yield "```mermaid"
+    yield from mermaid()
+    yield "```\n"
+    yield "## Actions\n"
+    yield from markdown_table(
+        ["action", "who may", "what it does"],
+        ([f"`{action}`", action.party.value, action.meaning] for action in Action),
+    )
+    yield (
+        f"`{Party.RECOVERY}` is any runner that looks for runs to claim. What a state does not allow is refused with"
+        " `TransitionRefused`, which names what it allows.\n"
+    )
+    yield "## Transitions\n"
+    yield from markdown_table(
+        ["from", "action", "to", "who", "if", "meaning"],
+        (
+            [
+                f"`{row.start}`",
+                f"`{row.action}`",
+                f"`{row.end}`",
+                row.action.party.value,
+                "" if row.when is When.ALWAYS else row.when.value,
+                row.meaning,
+            ]
+            for row in TRANSITIONS
+        ),
+    )
+    yield "Of rows with the same state and action, the first whose condition holds applies.\n"
+    yield _RUNS
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())
