@@ -84,7 +84,7 @@ class RunControls:
         new_id = run_id or self._new_id()
         try:
             made = self._act(pipeline, Action.RUN, actor, reason, new_run_id=new_id, key=key)
-        except _KeyTaken:  # by the same request, sent twice at once
+        except rows.KeyTaken:  # by the same request, sent twice at once
             known = self._run_of_key(key)
             assert known is not None
             return known
@@ -195,8 +195,7 @@ class RunControls:
 
     def _run_of_key(self, key: str) -> PipelineRun | None:
         with self._store.reading() as connection:
-            known = rows.read_run_of_key(connection, key) if key else None
-        return None if known is None else self.run(known)
+            return rows.read_run_of_key(connection, key) if key else None
 
     # For runners.
 
@@ -337,7 +336,7 @@ class RunControls:
         """Perform an action in one transaction, again while other processes change the same row.
 
         Raises:
-            _KeyTaken: another request with the key has got a run.
+            KeyTaken: another request with the key has got a run.
             TransitionRefused: the state does not allow it.
             LeaseLost: the lease, or the one that has expired, is no longer that of the pipeline.
             ControlStoreUnavailable: other processes changed the row each time.
@@ -361,8 +360,8 @@ class RunControls:
                     if not rows.write_change(connection, made, order):
                         continue
                     self._keep_leases(connection, made, order, expired)
-                if key and not rows.write_run_key(connection, key, str(made.run_id), order.now):
-                    raise _KeyTaken
+                if key:
+                    rows.write_run_key(connection, key, str(made.run_id), order.now)
                 return made
         raise ControlStoreUnavailable(
             f"the control of {pipeline} was changed by other processes {_MAX_TRIES} times in a row",
@@ -385,10 +384,6 @@ class RunControls:
                 )
         elif made.before.state.has_runner and not made.after.state.has_runner:
             rows.remove_lease(connection, pipeline, token)
-
-
-class _KeyTaken(Exception):
-    """Another request with the same key was first; raised to roll the transaction back."""
 
 
 def _lost(lease: RunLease) -> LeaseLost:
