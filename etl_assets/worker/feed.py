@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from etl_assets.pipelines.pipeline import Pipeline
-from etl_assets.sources.unread_days import WatchCursor
+from etl_assets.sources.unread_days import WatchCursor, Watched
 
 
 @dataclass(slots=True)
@@ -19,12 +19,14 @@ class Feed:
         cursor: How far its files have been listed.
         unreadable: Errors of days whose folder could not be listed.
         left_behind: Days that are unfinished on its path.
+        found: What the last look at its source found; None if it failed.
     """
 
     pipeline: Pipeline
     cursor: WatchCursor = field(default_factory=WatchCursor)
     unreadable: Mapping[dt.date, str] = field(default_factory=dict)
     left_behind: frozenset[dt.date] = frozenset()
+    found: Watched | None = None
 
     def take_left_behind(self) -> tuple[dt.date, ...]:
         """Return the days that are unfinished on its path, once."""

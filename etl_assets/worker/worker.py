@@ -6,6 +6,7 @@ Each thread has one task, so that none waits for another:
   another;
 - "derived" brings the derived tables of all pipelines up to date, in a Spark session of its own;
 - "sinks" starts a thread for each sink that lacks something (`deliveries.py`);
+- "control" claims runs, and looks at which pipelines are paused, canceled or failed (`carried_runs.py`);
 - "reports" reports to Dagster.
 
 New and unfinished work is read from the tables each time, so that no correctness depends on this process's
@@ -25,26 +26,29 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from etl_assets.error_policy import told
-from etl_assets.errors import EtlAssetsError
-from etl_assets.observability.pending import days_behind, watch_source
+from etl_assets.errors import EtlAssetsError, SourceUnreadable
+from etl_assets.observability.pending import days_behind, source_of, watch_source
 from etl_assets.resources.cancellation import interrupted
 from etl_assets.resources.spark import LONG_LIVED, spark_config
 from etl_assets.sensors.alerts import AlertKind, write_alert
 from etl_assets.sensors.source_pauses import paused_sources
 from etl_assets.sources.unread_days import WatchCursor
-from etl_assets.steps.placing import once_led
-from etl_assets.steps.step import StepReport, logger
+from etl_assets.steps.placing import once_led, place
+from etl_assets.steps.step import READ, StepReport, logger
+from etl_assets.worker.carried_runs import CarriedRun, CarriedRuns
 from etl_assets.worker.deliveries import Deliveries
 from etl_assets.worker.feed import Feed
 from etl_assets.worker.lease import Lease, lease
 from etl_assets.worker.pauses import Backoffs, WorkItem
 from etl_assets.worker.reports import Reports
+from etl_assets.worker.run_horizon import has_read_all
 from etl_assets.worker.session import Session
 from etl_assets.worker.signals import interrupted_by
 from etl_assets.worker.step_runner import StepOutcome, StepRunner
 
 if TYPE_CHECKING:
     from etl_assets.observability.lag_limits import SourcePause
+    from etl_assets.pipelines.pipeline import Pipeline
     from etl_assets.settings import Settings
     from etl_assets.worker.reports import Event
 
@@ -79,8 +83,18 @@ class Worker:
             config = LONG_LIVED | config
         self._config = config
         self._sessions = {"path": Session(config), "derived": Session(config)}
+        self._runs = CarriedRuns(
+            settings,
+            f"{socket.gethostname()}:{os.getpid()}",
+            pipelines=lambda: [pipeline.name for pipeline in self._catalog.pipelines],
+            begun=self._try_all_at_once,
+        )
         self._deliveries = Deliveries(
-            settings, self._deliver_to, is_leaving=self._is_leaving, lost=self._end_with
+            settings,
+            self._deliver_to,
+            is_leaving=self._is_leaving,
+            lost=self._end_with,
+            working_on=lambda table: self._runs.working_on(self._pipeline_of(table)),
         )
         self._leaving = threading.Event()
         self._lost: Exception | None = None
@@ -89,6 +103,7 @@ class Worker:
         self._paused: Mapping[str, SourcePause] = {}
         self._check_at = 0.0
         self._broken: dict[tuple[str, str], int] = {}
+        self._current_at: dict[str, float] = {}
 
     def run(self) -> None:
         """Follow the sources until SIGTERM or SIGINT.
@@ -100,9 +115,11 @@ class Worker:
         with lease(self._settings.home) as held, interrupted_by(signal.SIGTERM, signal.SIGINT):
             threads: list[threading.Thread] = []
             try:
+                self._runs.look()  # before anything is worked on
                 self._sessions["path"]()
                 logger.warning("working on the sources of %s", self._followed())
                 threads = [
+                    self._started("control", self._look_at_control, 0.0),
                     self._started("derived", self._bring_up_to_date, self._pace.derived_interval_seconds),
                     self._started("sinks", self._deliveries.look, self._pace.batch_interval_seconds),
                     self._started("reports", self._reports.tell, self._pace.report_interval_seconds),
@@ -122,12 +139,89 @@ class Worker:
             self._take_up_declarations()
             self._look_at_limits()
             for feed in self._feeds:
-                is_paused = feed.pipeline.name in self._paused
-                days = self._left_behind(feed) if is_paused else self._days_to_carry(feed)
-                if days:
-                    self._carry(crew, feed, days, held, reads=not is_paused)
+                self._follow(crew, feed, held)
+            for pipeline in self._catalog.pipelines:
+                if not pipeline.path and (run := self._runs.run_of(pipeline.name)) is not None:
+                    self._end_if_complete(pipeline, run)
             self._leaving.wait(max(0.0, began + self._pace.batch_interval_seconds - time.monotonic()))
         raise self._lost
+
+    def _follow(self, crew: StepRunner, feed: Feed, held: Lease) -> None:
+        """Carry a batch of a pipeline along its path, unless its state forbids it."""
+        name, began, is_batch = feed.pipeline.name, time.monotonic(), False
+        with self._runs.working_on(name) as may_work:
+            if not may_work:
+                return
+            run = self._runs.run_of(name)
+            commits = 0.0 if run is None else run.progress.get("commits", 0.0)
+            is_paused = name in self._paused
+            days = self._left_behind(feed) if is_paused else self._days_to_carry(feed)
+            if days:
+                self._carry(crew, feed, days, held, reads=not is_paused)
+            if run is not None:
+                is_batch = run.progress.get("commits", 0.0) > commits
+                if not is_paused and self._source_is_read(
+                    feed, run, read_nothing=bool(days) and not is_batch
+                ):
+                    self._end_if_complete(feed.pipeline, run)
+        self._runs.end_batch(name, batches=int(is_batch), seconds=time.monotonic() - began)
+
+    def _source_is_read(self, feed: Feed, run: CarriedRun, *, read_nothing: bool) -> bool:
+        """Return whether a run has read what its source had when the run began."""
+        if "source_read" in run.progress:
+            return True
+        found, now = feed.found, dt.datetime.now(dt.UTC)
+        if found is None:
+            return False
+        if found.unreadable:
+            day, why = next(iter(found.unreadable.items()))
+            error = SourceUnreadable(f"{day}: {why}", fix="see what it names, then `retry`", path=f"{day}")
+            self._runs.fail(feed.pipeline.name, error)
+            return False
+        if found.lag is not None and found.lag.records is not None:
+            run.progress.setdefault("first_records", found.lag.records)
+        stage = feed.pipeline.path[0]
+        domain = place(self._settings.placement(), stage.name)
+        is_read = read_nothing or has_read_all(
+            found,
+            begun=run.begun,
+            now=now,
+            settle_seconds=source_of(stage, self._settings, domain).settle_seconds,
+            read=run.progress.get("read", 0.0),
+            first_records=run.progress.get("first_records"),
+        )
+        if is_read:
+            run.progress["source_read"] = time.monotonic()
+        return is_read
+
+    def _end_if_complete(self, pipeline: Pipeline, run: CarriedRun) -> None:
+        """End a run once the tables of its pipeline are current, and its sinks have everything.
+
+        A table that is behind again is current enough if a pass over the derived tables, or a delivery,
+        has begun since the source was read.
+        """
+        since = run.progress.setdefault("source_read", time.monotonic())
+        behind = self._behind().keys() & set(pipeline.names)
+        if all(self._current_at.get(table, 0.0) > since for table in behind):
+            self._runs.complete(pipeline.name)
+
+    def _look_at_control(self) -> None:
+        self._runs.look()
+        self._runs.wait()
+
+    def _try_all_at_once(self, pipeline: str) -> None:
+        """End the backoffs of a pipeline: its run has attempts of its own."""
+        found = next((each for each in self._catalog.pipelines if each.name == pipeline), None)
+        if found is None:
+            return
+        with self._pauses_lock:
+            of_pipeline = [item for item in self._pauses.by_thing if item[0] in found.names]
+            self._pauses = self._pauses.succeeded(of_pipeline)
+        self._deliveries.try_at_once(found.names)
+
+    def _pipeline_of(self, table: str) -> str:
+        pipeline = self._catalog.pipeline_of(table)
+        return "" if pipeline is None else pipeline.name
 
     def _look_at_limits(self) -> None:
         """Find the sources that wait for a sink. While the tables cannot be read, those that waited wait."""
@@ -163,6 +257,7 @@ class Worker:
     def _days_to_carry(self, feed: Feed) -> tuple[dt.date, ...]:
         """Return the days with unread files of a pipeline, and the days left unfinished on its path."""
         source = feed.pipeline.path[0]
+        feed.found = None
         looking: WorkItem = (source.name, None)
         if not self._ready([looking]):
             return ()
@@ -181,7 +276,7 @@ class Worker:
             self._failed(source.name, (), {None: error})
             return ()
         self._succeeded([looking])
-        feed.cursor = found.cursor
+        feed.cursor, feed.found = found.cursor, found
         for day, why in found.unreadable.items():
             if feed.unreadable.get(day) != why:
                 logger.warning("%s: %s: %s", source.name, day, why)
@@ -225,7 +320,15 @@ class Worker:
         """Bring the derived tables up to date, and find unfinished work on the path."""
         behind = self._behind()
         crew = self._crew("derived")
-        for stage in (stage for pipeline in self._catalog.pipelines for stage in pipeline.derived):
+        for pipeline in self._catalog.pipelines:
+            with self._runs.working_on(pipeline.name) as may_work:
+                if may_work:
+                    self._bring_derived_up_to_date(crew, pipeline, behind)
+
+    def _bring_derived_up_to_date(
+        self, crew: StepRunner, pipeline: Pipeline, behind: Mapping[str, tuple[dt.date, ...]]
+    ) -> None:
+        for stage in pipeline.derived:
             if stage.delivers:
                 continue
             table = stage.name
@@ -239,6 +342,8 @@ class Worker:
     def _deliver_to(self, table: str, repeat: bool) -> StepOutcome:
         done = self._crew(table).run(table, [], repeat=repeat)
         self._take(table, [], done)
+        if done.failed and not self._is_leaving():
+            self._runs.fail(self._pipeline_of(table), next(iter(done.failed.values())))
         return done
 
     def _behind(self) -> Mapping[str, tuple[dt.date, ...]]:
@@ -262,9 +367,14 @@ class Worker:
 
     def _take(self, table: str, days: Sequence[dt.date], done: StepOutcome) -> None:
         """Pass on the report of what a step did."""
+        if not done.failed:
+            self._current_at[table] = done.began
         if done.report is None:
             return
         self._heard(table, done.report)
+        feed = self._feed_of(table)
+        if feed is not None and table == feed.path[0]:
+            self._runs.add_rows(feed.pipeline.name, done.report.total()[READ], done.report.commits)
         kept = [day for day in days if day not in done.failed]
         self._reports.add(table, kept, done.report, done.began)
         if all(
@@ -276,6 +386,7 @@ class Worker:
         self, table: str, days: Sequence[dt.date], failed: Mapping[dt.date | None, Exception]
     ) -> None:
         """Back off from the failed days and write an alert for each, as for a failed run."""
+        self._runs.fail(self._pipeline_of(table), next(iter(failed.values())))
         for day, error in failed.items():
             blamed = sorted(days) if day is None else [day]
             text = told(error)
@@ -383,5 +494,6 @@ class Worker:
         deadline = time.monotonic() + JOIN_SECONDS
         for thread in (*threads, *self._deliveries.threads):
             thread.join(max(0.0, deadline - time.monotonic()))
+        self._runs.release()
         if threads:
             self._reports.tell()
