@@ -187,8 +187,13 @@ class CarriedRuns:
                 self._lock.notify_all()
 
     def release(self) -> None:
-        """Give all runs back, because this process leaves: another one goes on at once."""
-        for run in tuple(self._runs.values()):
+        """Give runs back, because this process leaves: another one goes on at once.
+
+        A run of which a step is still under way is kept until its lease has expired.
+        """
+        for pipeline, run in tuple(self._runs.items()):
+            if self._busy[pipeline]:
+                continue
             with suppress(EtlAssetsError):  # another runner then goes on once the lease has expired
                 if self._controls is not None:
                     self._controls.release(run.lease)

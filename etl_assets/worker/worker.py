@@ -160,13 +160,11 @@ class Worker:
                 self._carry(crew, feed, days, held, reads=not is_paused)
             if run is not None:
                 is_batch = run.progress.get("commits", 0.0) > commits
-                if not is_paused and self._source_is_read(
-                    feed, run, read_nothing=bool(days) and not is_batch
-                ):
+                if not is_paused and self._source_is_read(feed, run, is_batch=is_batch):
                     self._end_if_complete(feed.pipeline, run)
         self._runs.end_batch(name, batches=int(is_batch), seconds=time.monotonic() - began)
 
-    def _source_is_read(self, feed: Feed, run: CarriedRun, *, read_nothing: bool) -> bool:
+    def _source_is_read(self, feed: Feed, run: CarriedRun, *, is_batch: bool) -> bool:
         """Return whether a run has read what its source had when the run began."""
         if "source_read" in run.progress:
             return True
@@ -175,14 +173,15 @@ class Worker:
             return False
         if found.unreadable:
             day, why = next(iter(found.unreadable.items()))
-            error = SourceUnreadable(f"{day}: {why}", fix="see what it names, then `retry`", path=f"{day}")
+            error = SourceUnreadable(f"{day}: {why}", fix="see what it names, then `retry`", file=f"{day}")
             self._runs.fail(feed.pipeline.name, error)
             return False
         if found.lag is not None and found.lag.records is not None:
             run.progress.setdefault("first_records", found.lag.records)
         stage = feed.pipeline.path[0]
         domain = place(self._settings.placement(), stage.name)
-        is_read = read_nothing or has_read_all(
+        # Days that have something unread, of which nothing was read: another process has just read it.
+        is_read = bool(found.ready and not is_batch) or has_read_all(
             found,
             begun=run.begun,
             now=now,
