@@ -151,3 +151,15 @@ class RetryPolicy(StrEnum):
     NONE = "none"
     MANUAL = "manual"
     TIMED = "timed"
+
+
+def fix_of(pipeline: str, state: ControlState) -> str:
+    """Return what lets a pipeline be followed again that is not, in a state."""
+    command = "etl-assets pipelines"
+    match state:
+        case ControlState.PAUSED | ControlState.CANCELED:
+            return f"`{command} resume {pipeline}`"
+        case ControlState.FAILED:
+            return f"`{command} runs {pipeline}` says why; then `{command} retry {pipeline}`"
+        case _:
+            return f"nothing while a worker carries its run (`{command} runs {pipeline}`)"

@@ -166,6 +166,10 @@ class CarriedRuns:
         """Wait until the next look is due, or a batch has ended."""
         self._wanted.wait(seconds)
 
+    def wake(self) -> None:
+        """Let the next look begin now."""
+        self._wanted.set()
+
     def look(self) -> None:
         """Look at the store once: heartbeats, ends of runs, claims, states.
 

@@ -488,6 +488,7 @@ class Worker:
 
     def _leave(self, threads: Sequence[threading.Thread]) -> None:
         self._leaving.set()
+        self._runs.wake()
         for session in tuple(self._sessions.values()):
             session.interrupt()
         deadline = time.monotonic() + JOIN_SECONDS
