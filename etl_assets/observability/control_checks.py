@@ -26,9 +26,9 @@ def check_control(settings: Settings) -> Iterator[Finding]:
         return
     known = look_at_states(settings)
     if known.problem is not None:
-        when = (
-            "they were never known: all are followed" if known.as_of is None else f"of {_time(known.as_of)}"
-        )
+        when = "none are known, all pipelines are followed"
+        if known.as_of is not None:
+            when = f"those of {known.as_of:%Y-%m-%d %H:%M:%S} UTC"
         yield warn(
             CONTROL,
             f"{known.problem}; the states that are used: {when}",
