@@ -26,11 +26,14 @@ EtlAssetsError
 ├── SourceUnavailable        a source outside the platform does not answer now
 ├── SourceRefused            a source can never be read as declared
 ├── SourceLost               records between the position and what a source still has are gone
+├── MessageMalformed         bytes of a source's protocol do not follow it
 ├── SinkUnavailable          a target outside the platform does not answer now
 ├── SinkRefused              a target can never accept what is declared
 ├── SinkFenced               another writer has moved the target's position
 ├── LandingNotWritten        a landing file cannot be written
 ├── TransitionRefused        the state of a pipeline's run control does not allow an action
+├── DeclarationRefused       a declaration over REST has problems
+├── DeclarationConflict      a pipeline is not as a change of its declaration over REST needs it
 ├── LeaseLost                a runner no longer holds the lease of the run that it carries
 ├── ControlStoreUnavailable  the database with the run control of pipelines does not answer now
 ├── ControlStoreUnusable     the database with the run control refuses, or is of a newer release
@@ -184,6 +187,10 @@ class SourceLost(EtlAssetsError):
     """Records between the position and what the source still has are gone. Carries `source` and `lost`."""
 
 
+class MessageMalformed(EtlAssetsError):
+    """Bytes that a source sent are no message of its protocol. Carries `kind` and `offset`."""
+
+
 class SinkUnavailable(EtlAssetsError):
     """A target outside the platform does not answer now. Whether the call was done is unknown. Carries
     `sink`.
@@ -301,6 +308,20 @@ class TransitionRefused(EtlAssetsError):
     """The state of a pipeline's run control does not allow an action. Nothing changed.
 
     Carries `pipeline`, `state`, `action`, and `allowed`, the actions of clients that the state allows.
+    """
+
+
+class DeclarationRefused(EtlAssetsError):
+    """A declaration over REST has problems. Nothing was stored.
+
+    Carries `pipeline` and `problems`, each with field, value and what is allowed.
+    """
+
+
+class DeclarationConflict(EtlAssetsError):
+    """A pipeline is not as a change of its declaration over REST needs it. Nothing was stored.
+
+    Carries `pipeline`, `kind` in words that do not change, and `revision` if the pipeline has one.
     """
 
 

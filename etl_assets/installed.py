@@ -1,4 +1,4 @@
-"""The pipelines that an installation runs: the built-in ones, and those declared in files."""
+"""The pipelines that an installation runs: the built-in ones, and those declared in files and over REST."""
 
 from __future__ import annotations
 
@@ -25,9 +25,13 @@ from etl_assets.pipelines.pipeline_file import (
     pipelines_folder,
     read_pipeline_files,
 )
+from etl_assets.pipelines.rest_declaration import read_snapshot, snapshot_path
+from etl_assets.pipelines.rest_rights import RestRights
 from etl_assets.pipelines.system_tables import SYSTEM_TABLES
 from etl_assets.steps.dead_letters_pipeline import dead_letters_pipeline
 from etl_assets.steps.declared_pipeline import declared_pipeline
+
+_Seen = tuple[str, int, int, int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +40,7 @@ class Installed:
 
     Attributes:
         catalog: All pipelines that can run.
-        files: The pipeline files, those with problems included.
+        files: The declarations of files, then those over REST; those with problems included.
         unlisted: Which folders of files cannot be listed, and why; None if all can. No pipeline of theirs
             runs.
     """
@@ -49,6 +53,11 @@ class Installed:
     def broken(self) -> tuple[PipelineFile, ...]:
         """The files that cannot be used."""
         return tuple(file for file in self.files if file.spec is None)
+
+    def declaration(self, name: str) -> PipelineFile | None:
+        """Return the declaration of a name, of several the usable one; None if nothing declares it."""
+        named = [each for each in self.files if each.name == name]
+        return next((each for each in named if each.spec is not None), named[0] if named else None)
 
 
 def built_in_catalog(
@@ -68,14 +77,18 @@ def installed(
     built_in: tuple[str, ...] = NAMES,
     defs_folders: tuple[Path, ...] = (),
     connections: tuple[ConnectionRights, ...] | None = None,
+    rest: RestRights | None = None,
 ) -> Installed:
     """Return the pipelines of an installation. Its files are read again when one of them has changed.
+
+    Declarations over REST come after those of files: of two that want one name or table, the file's is used.
 
     Args:
         home: The home folder, which has a folder of pipeline files.
         built_in: The built-in pipelines that it runs.
         defs_folders: Defs folders of Dagster projects, whose components declare pipelines.
         connections: The connections of the platform file; None: sinks are not compared with them.
+        rest: What declarations over REST may use; None: they are not compared with it.
     """
     folder = pipelines_folder(home)
     unlisted, listed, seen = [], [], []
@@ -85,9 +98,11 @@ def installed(
             listed.append(each)
         except OSError as error:
             unlisted.append(not_listed(each, error))
+    with contextlib.suppress(OSError):  # what is wrong with it is a problem of it
+        seen += _seen([snapshot_path(home)])
     try:
         found = (
-            _installed(folder, tuple(listed), tuple(seen), built_in, connections)
+            _installed(home, tuple(listed), tuple(seen), built_in, connections, rest)
             if seen
             else Installed(catalog=_built_in_catalog(built_in, connections or ()))
         )
@@ -101,14 +116,14 @@ def _pipeline_paths(folder: Path) -> Iterator[Path]:
     return filter(is_pipeline_file, sorted(folder.iterdir()))
 
 
-def _seen(paths: Iterable[Path]) -> list[tuple[str, int, int, int]]:
-    """Return path, times and size of each file. One that is removed meanwhile is left out."""
+def _seen(paths: Iterable[Path]) -> list[_Seen]:
+    """Return path, inode, times and size of each file. One that is removed meanwhile is left out."""
     seen = []
     for path in paths:
         with contextlib.suppress(FileNotFoundError):
             status = path.lstat()
             # Access rights change only the second time.
-            seen.append((str(path), status.st_mtime_ns, status.st_ctime_ns, status.st_size))
+            seen.append((str(path), status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size))
     return seen
 
 
@@ -130,15 +145,17 @@ def _built_in_catalog(names: tuple[str, ...], connections: tuple[ConnectionRight
 
 @functools.lru_cache(maxsize=8)
 def _installed(
-    folder: Path,
+    home: Path,
     listed: tuple[Path, ...],
-    seen: tuple[tuple[str, int, int, int], ...],
+    seen: tuple[_Seen, ...],
     built_in: tuple[str, ...],
     connections: tuple[ConnectionRights, ...] | None,
+    rest: RestRights | None,
 ) -> Installed:
-    base = _built_in_catalog(built_in, connections or ())
+    base, folder = _built_in_catalog(built_in, connections or ()), pipelines_folder(home)
     read = (read_pipeline_files(each) if each == folder else read_components(each) for each in listed)
-    files = checked([file for of_folder in read for file in of_folder], base, connections)
+    declared_in_files = [file for of_folder in read for file in of_folder]
+    files = checked([*declared_in_files, *read_snapshot(snapshot_path(home), rest)], base, connections)
     contract_of = contract_in(contracts_of(files, base))
     declared = [
         declared_pipeline(DeclaredTables(spec=file.spec, contract_of=contract_of))

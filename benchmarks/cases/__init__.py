@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from benchmarks.cases import (
     backfill,
     bulk,
+    cdc,
     cold,
+    control_plane,
     cores,
     declared,
     domains,
@@ -30,10 +32,12 @@ from benchmarks.report import Figure
 
 CASES: Mapping[str, Callable[[Options], list[Figure]]] = {
     "bulk": bulk.run,
+    "cdc": cdc.run,
     "cold": cold.run,
     "loaders": loaders.run,
     "increment": increment.run,
     "backfill": backfill.run,
+    "control_plane": control_plane.run,
     "cores": cores.run,
     "declared": declared.run,
     "domains": domains.run,

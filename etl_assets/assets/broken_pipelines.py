@@ -1,6 +1,4 @@
-"""Pipeline files that cannot be used, as assets that show what is wrong with them and cannot be
-materialized.
-"""
+"""Declarations that cannot be used, as assets that show what is wrong with them and are not materialized."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -8,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 import dagster as dg
 
 from etl_assets.installed import Installed
+from etl_assets.pipelines.origin import DeclarationOrigin
 from etl_assets.pipelines.pipeline_file import PipelineFile
 from etl_assets.pipelines.problem import printable
 
@@ -56,7 +55,10 @@ def _descriptions(found: Installed) -> Iterator[tuple[str, str, PipelineFile | N
 
 
 def _lines(file: PipelineFile) -> Iterator[str]:
-    yield f"This pipeline cannot be used. Correct `{printable(file.label)}`, then reload the definitions.\n"
+    where = f"`{printable(file.label)}`"
+    if file.origin is DeclarationOrigin.REST:
+        where = f"it over REST (`PUT /v1/pipelines/{printable(file.name)}`)"
+    yield f"This pipeline cannot be used. Correct {where}, then reload the definitions.\n"
     for problem in file.problems[:_SHOWN]:
         yield f"- {_plain(file.located(problem))}\n  Fix: {_plain(problem.fix)}"
     if (more := len(file.problems) - _SHOWN) > 0:

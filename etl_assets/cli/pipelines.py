@@ -92,7 +92,7 @@ def _write(path: Path, content: bytes) -> None:
 @pipelines.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects, for machines.")
 def list_(as_json: bool) -> None:
-    """List the pipelines of the files: source, table, and whether the file can be used."""
+    """List the declared pipelines, those over REST included: source, table, and whether each can be used."""
     found = _checked_files()
     if as_json:
         click.echo(json.dumps([_as_json(file) for file in found]))
@@ -216,11 +216,18 @@ def _checked_files(outside: list[Path] | None = None) -> list[PipelineFile]:
     added = [file for path in outside or () if _real(path) not in known for file in _read_outside(path)]
     replaced = {file.label for file in added}
     files = [file for file in files if file.label not in replaced] + added
-    # As an installation reads them: first its own by their names, then those of projects.
-    files.sort(key=lambda file: (file.document is not None, "" if file.document is not None else file.label))
+    # As an installation reads them: first its own by their names, then those of projects, then REST's.
+    files.sort(key=_order)
     base = built_in_catalog(settings.pipelines.built_in, settings.connection_rights)
     is_known = not outside or platform_file().exists()
     return [*checked(files, base, settings.connection_rights if is_known else None)]
+
+
+def _order(file: PipelineFile) -> tuple[bool, bool, str]:
+    from etl_assets.pipelines.origin import DeclarationOrigin
+
+    is_rest, is_component = file.origin is DeclarationOrigin.REST, file.document is not None
+    return is_rest, is_component, "" if is_rest or is_component else file.label
 
 
 def _read(settings: Settings) -> list[PipelineFile]:
@@ -237,6 +244,7 @@ def _read(settings: Settings) -> list[PipelineFile]:
         pipelines_folder,
         read_pipeline_files,
     )
+    from etl_assets.pipelines.rest_declaration import read_snapshot, snapshot_path
 
     folder = pipelines_folder(settings.home)
     try:
@@ -245,7 +253,7 @@ def _read(settings: Settings) -> list[PipelineFile]:
             files += read_components(folder)
     except OSError as error:
         raise SettingsError(not_listed(folder, error), fix=FIX_OF_NOT_LISTED) from error
-    return files
+    return [*files, *read_snapshot(snapshot_path(settings.home), settings.rest_rights)]
 
 
 def _read_outside(path: Path) -> tuple[PipelineFile, ...]:

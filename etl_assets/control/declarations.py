@@ -1,94 +1,116 @@
-"""Declarations that come over REST, judged as pipeline files are.
+"""A declaration that comes over REST, judged among all others of the installation.
 
-Belongs here: from a JSON object to a `PipelineFile` with its problems. Does not belong here: storing them.
+Belongs here: names that are taken, lookups of other tenants, and which pipelines a change would break. Does
+not belong here: what it shows by itself (`pipelines/rest_declaration.py`), and storing it (`definitions.py`).
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from etl_assets.contracts.columns import TableContract
 from etl_assets.installed import built_in_catalog
+from etl_assets.pipelines.catalog import Catalog
 from etl_assets.pipelines.cross_checks import checked, contracts_of, lookups, table_names
 from etl_assets.pipelines.origin import DeclarationOrigin
-from etl_assets.pipelines.pipeline_file import PipelineFile, validated
-from etl_assets.pipelines.rest_rights import right_problems
-from etl_assets.pipelines.yaml_tree import YamlTree
+from etl_assets.pipelines.pipeline_file import PipelineFile
+from etl_assets.pipelines.problem import Problem, dotted, near
+from etl_assets.pipelines.rest_declaration import rest_declaration
 from etl_assets.settings import Settings
 
 
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What was found about a declaration among the others.
+
+    Attributes:
+        file: The declaration with its problems.
+        contracts: The contracts of all tables, with its own.
+        broken: Other pipelines that could be used, and could not with it.
+    """
+
+    file: PipelineFile
+    contracts: Mapping[str, TableContract]
+    broken: tuple[PipelineFile, ...] = ()
+
+
 def declaration_of(
-    settings: Settings, content: Mapping[str, Any], name: str | None, tenant: str, revision: int | None = None
+    settings: Settings, content: Mapping[str, Any], name: str | None, tenant: str
 ) -> PipelineFile:
-    """Return a declaration with the problems that it has by itself.
-
-    Args:
-        settings: The platform file: `rest` says what declarations may use.
-        content: The declaration, as JSON has it.
-        name: The name that it is for; None: the one that it has.
-        tenant: Whose it is.
-        revision: Its revision, if it is stored.
+    """Return a declaration with the problems that it has by itself, and by what `rest` in the platform file
+    allows.
     """
-    rights = settings.rest_rights
-    given = content.get("name")
-    path = Path(str(name or (given if isinstance(given, str) else "") or "pipeline").replace("/", "_")[:100])
-    whole = dict(content) if name is None else {"name": name, **content}
-    found = validated(YamlTree(value=whole), path, rights.environ(os.environ))
-    found = replace(found, origin=DeclarationOrigin.REST, tenant=tenant, revision=revision)
-    problems = [*right_problems(found, rights)]
-    told = {each.field for each in problems}
-    if name is not None and given not in (None, name):
-        problems.append(
-            found.problem(
-                ("name",), f"the declaration is for `{name}`", f"write `name: {name}`, or leave it out"
-            )
-        )
-    # A variable that is not allowed reads as one that is not set, which is not the reason.
-    kept = tuple(each for each in found.problems if each.field not in told)
-    return replace(found, problems=kept).with_problems(problems)
+    return rest_declaration(content, name=name, tenant=tenant, rights=settings.rest_rights)
 
 
-def judged(settings: Settings, declaration: PipelineFile) -> tuple[PipelineFile, tuple[PipelineFile, ...]]:
-    """Return a declaration with the problems that it has among the others, and all of them together.
+def judged(settings: Settings, declaration: PipelineFile) -> Verdict:
+    """Judge a declaration. It stands in place of the one of its name that its tenant has over REST."""
+    others, base = _without(settings, declaration.name, declaration.tenant), _base(settings)
+    *rest, found = checked([*others, declaration], base, settings.connection_rights)
+    found = _with_lookups(declaration, found, others, base)
+    return Verdict(
+        file=found,
+        contracts=contracts_of((*rest, found), base),
+        broken=_newly_broken(others, rest),
+    )
 
-    It stands in place of the one of its name that its tenant has over REST.
+
+def broken_without(settings: Settings, name: str, tenant: str) -> tuple[PipelineFile, ...]:
+    """Return the pipelines that could not be used any more without one that a tenant has over REST."""
+    others = _without(settings, name, tenant)
+    return _newly_broken(others, checked(others, _base(settings), settings.connection_rights))
+
+
+def _base(settings: Settings) -> Catalog:
+    return built_in_catalog(settings.pipelines.built_in, settings.connection_rights)
+
+
+def _without(settings: Settings, name: str, tenant: str) -> list[PipelineFile]:
+    own = (name, tenant, DeclarationOrigin.REST)
+    return [each for each in settings.installed().files if (each.name, each.tenant, each.origin) != own]
+
+
+def _newly_broken(before: Sequence[PipelineFile], after: Sequence[PipelineFile]) -> tuple[PipelineFile, ...]:
+    pairs = zip(before, after, strict=True)
+    return tuple(then for now, then in pairs if now.spec is not None and then.spec is None)
+
+
+def _with_lookups(
+    declaration: PipelineFile, found: PipelineFile, others: Sequence[PipelineFile], base: Catalog
+) -> PipelineFile:
+    """Return a judged declaration whose lookups reach only tables of its tenant, and whose problems name
+    no others.
     """
-    others = [
-        each
-        for each in settings.installed().files
-        if not (
-            each.name == declaration.name
-            and each.tenant == declaration.tenant
-            and each.origin is DeclarationOrigin.REST
-        )
-    ]
-    base = built_in_catalog(settings.pipelines.built_in, settings.connection_rights)
-    files = checked([*others, declaration], base, settings.connection_rights)
-    last = files[-1].with_problems(_foreign_lookups(files[-1], files))
-    return last, (*files[:-1], last)
-
-
-def contracts_with(settings: Settings, files: tuple[PipelineFile, ...]) -> dict[str, TableContract]:
-    """Return the contracts of all tables, with those of judged files."""
-    return contracts_of(files, built_in_catalog(settings.pipelines.built_in, settings.connection_rights))
-
-
-def _foreign_lookups(file: PipelineFile, files: tuple[PipelineFile, ...]) -> list[Any]:
-    """Return the lookups in tables of other tenants, which are told as tables that are not there."""
-    if file.spec is None:
-        return []
-    foreign = {
+    if declaration.spec is None:
+        return found
+    own = {*base.names, *table_names(declaration.spec)} | {
         name
-        for each in files
-        if each.spec is not None and each.tenant != file.tenant
+        for each in others
+        if each.spec is not None and each.tenant == declaration.tenant
         for name in table_names(each.spec)
     }
-    return [
-        file.problem(place, f"there is no table `{name}`", "look up tables of your own tenant")
-        for place, name in lookups(file.spec)
-        if name in foreign
-    ]
+    foreign = [*_foreign_lookups(declaration, own)]
+    if not foreign:
+        return found
+    places = {each.field for each in foreign}
+    kept = tuple(each for each in found.problems if each.field not in places)
+    return replace(found, problems=kept).with_problems(foreign)
+
+
+def _foreign_lookups(declaration: PipelineFile, own: set[str]) -> Iterator[Problem]:
+    """Yield the lookups in tables that the tenant does not have: whether another tenant has them is not
+    told.
+    """
+    assert declaration.spec is not None
+    for place, name in lookups(declaration.spec):
+        if name not in own:
+            yield Problem(
+                None,
+                dotted(place),
+                f"there is no table `{name}`",
+                f"{near(name, own)}tables: {', '.join(sorted(own))}",
+                value=name,
+                allowed=tuple(sorted(own)),
+            )

@@ -158,6 +158,17 @@ class RunControls:
         with self._store.reading() as connection:
             return tuple(rows.as_run(row) for row in connection.execute(query).mappings())
 
+    def last_runs(self, pipelines: Collection[str]) -> dict[str, PipelineRun]:
+        """Return the run of each of some pipelines that was requested last, by pipeline."""
+        place = sa.func.row_number().over(
+            partition_by=RUNS.c.pipeline, order_by=(RUNS.c.requested_at.desc(), RUNS.c.id.desc())
+        )
+        ranked = sa.select(RUNS, place.label("place")).where(RUNS.c.pipeline.in_(pipelines)).subquery()
+        query = sa.select(*(ranked.c[column.name] for column in RUNS.c)).where(ranked.c.place == 1)
+        with self._store.reading() as connection:
+            found = [rows.as_run(row) for row in connection.execute(query).mappings()]
+        return {run.pipeline: run for run in found}
+
     def history(
         self, pipeline: str | None = None, before: int | None = None, limit: int = 50
     ) -> tuple[AuditEntry, ...]:

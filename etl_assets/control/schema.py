@@ -78,6 +78,19 @@ LEASES = sa.Table(
     sa.Column("lease_seconds", sa.Float, nullable=False),
     sa.Column("at", UtcTime, nullable=False),
 )
+REVISIONS = sa.Table(
+    "control_revisions",
+    METADATA,
+    # Number of the change, over all pipelines: the writer of the next one has seen all before.
+    sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("pipeline", sa.Text, nullable=False),
+    sa.Column("revision", sa.BigInteger, nullable=False),
+    sa.Column("tenant", sa.Text, nullable=False),
+    sa.Column("declaration", sa.Text),
+    sa.Column("at", UtcTime, nullable=False),
+    sa.Column("actor", sa.Text, nullable=False),
+    sa.Index("control_revisions_of_pipeline", "pipeline", "revision", unique=True),
+)
 AUDIT = sa.Table(
     "control_audit",
     METADATA,

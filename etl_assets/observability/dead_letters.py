@@ -7,6 +7,7 @@ import dataclasses
 import datetime as dt
 import heapq
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -129,6 +130,12 @@ def list_letters(
         sorted(letters, key=_age, reverse=True) if limit is None else heapq.nlargest(limit, letters, key=_age)
     )
     return found, total
+
+
+def count_open(domain: FailureDomain) -> Counter[str]:
+    """Return the number of open dead letters by stage or sink, as their column `stage` names it."""
+    where = {"state": [DeadLetterState.OPEN.value]}
+    return Counter(row["stage"] for row in find_rows(_table(domain), columns=("stage",), where=where))
 
 
 def find_letters(domain: FailureDomain, ids: Sequence[str]) -> list[DeadLetter]:

@@ -130,9 +130,11 @@ class _Check:
         self._unresolved(open_, owner)
 
     def _clashes(self, specs: Mapping[int, PipelineSpec]) -> None:
-        pipelines = {each.name: "a built-in pipeline" for each in self.base.pipelines}
+        pipelines: dict[str, PipelineFile | str] = {
+            each.name: "a built-in pipeline" for each in self.base.pipelines
+        }
         sensors = {each.sensor for each in self.base.pipelines}
-        tables = dict.fromkeys(self.base.names, "the platform")
+        tables: dict[str, PipelineFile | str] = dict.fromkeys(self.base.names, "the platform")
         for index, spec in specs.items():
             file = self.files[index]
             if own := _own_clash(file, spec):
@@ -140,19 +142,21 @@ class _Check:
                 continue
             taken: dict[Path, str] = {}
             if spec.name in pipelines:
-                taken[("name",)] = f"the name `{spec.name}` is taken by {pipelines[spec.name]}"
+                taken[("name",)] = f"the name `{spec.name}` is taken by {_told(pipelines[spec.name], file)}"
             elif spec.sensor_name in sensors:
                 taken[("name",)] = f"its sensor `{spec.sensor_name}` is already one of a built-in pipeline"
             else:
                 for name, place in table_names(spec).items():
                     if name in tables:
-                        taken.setdefault(place, f"its table `{name}` is already a table of {tables[name]}")
+                        taken.setdefault(
+                            place, f"its table `{name}` is already a table of {_told(tables[name], file)}"
+                        )
             if taken:
                 fix = "give one of the two another name"
                 self.clashing[index] = [file.problem(place, message, fix) for place, message in taken.items()]
                 continue
-            pipelines[spec.name] = file.label
-            tables |= dict.fromkeys(table_names(spec), file.label)
+            pipelines[spec.name] = file
+            tables |= dict.fromkeys(table_names(spec), file)
 
     def _resolve(self, index: int, spec: PipelineSpec) -> None:
         tables = DeclaredTables(spec=spec, contract_of=self.contracts.__getitem__)
@@ -216,6 +220,13 @@ class _Check:
     @staticmethod
     def _add(problems: dict[int, list[Problem]], index: int, problem: Problem) -> None:
         problems.setdefault(index, []).append(problem)
+
+
+def _told(owner: PipelineFile | str, file: PipelineFile) -> str:
+    """Return what the problem of a file says of the one that has a name: of another tenant's, nothing."""
+    if isinstance(owner, str):
+        return owner
+    return owner.label if owner.tenant == file.tenant else "another tenant"
 
 
 def _key_problems(file: PipelineFile, spec: PipelineSpec, table: TableContract) -> Iterator[Problem]:

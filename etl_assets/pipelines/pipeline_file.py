@@ -78,6 +78,8 @@ class PipelineFile:
     @property
     def argument(self) -> str:
         """What names the file in a command: the pipeline's name if the file has it, or else the path."""
+        if self.origin is DeclarationOrigin.REST:
+            return self.name
         return self.name if self.path.name == f"{self.name}.yaml" else shlex.quote(str(self.path))
 
     def located(self, problem: Problem, *, path: str | None = None) -> str:

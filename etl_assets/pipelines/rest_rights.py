@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import Any
 
 from etl_assets.pipelines.environment_references import reference_names
 from etl_assets.pipelines.pipeline_file import PipelineFile
 from etl_assets.pipelines.problem import Path, Problem, dotted
+from etl_assets.pipelines.source_specs import KafkaSource
 from etl_assets.pipelines.spec import FilesSource, PipelineSpec
 from etl_assets.pipelines.transform_specs import PythonTransform
 
@@ -36,13 +38,26 @@ class RestRights:
         variables: Environment variables that may be named.
         modules: Python modules whose functions may be named.
         connections: Connections that may be named; `*` stands for all.
+        read: What sources may read, as `connection/name` with `*`, `?` and `[…]`: topics, and paths of object
+            stores. A query reads all that its connection has.
+        write: What sinks may write, the same way: tables with their schema, indexes, topics, folders, paths.
         folders: Folders, relative to the home folder, whose files may be read.
     """
 
     variables: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
     connections: tuple[str, ...] = ()
+    read: tuple[str, ...] = ("*",)
+    write: tuple[str, ...] = ("*",)
     folders: tuple[str, ...] = ()
+
+    def allows_connection(self, name: str) -> bool:
+        """Return whether a connection may be named."""
+        return name in self.connections or "*" in self.connections
+
+    def allows_writing(self, connection: str, target: str) -> bool:
+        """Return whether sinks may write a target by a connection."""
+        return self.allows_connection(connection) and _is_one_of(f"{connection}/{target}", self.write)
 
     def environ(self, values: Mapping[str, str]) -> dict[str, str]:
         """Return the part of an environment that declarations may read."""
@@ -56,14 +71,18 @@ def right_problems(file: PipelineFile, rights: RestRights) -> Iterator[Problem]:
     if spec is None:
         return
     yield from _connection_problems(file, spec, rights)
+    yield from _target_problems(file, spec, rights)
     source = spec.source
     is_local = isinstance(source, FilesSource) and source.connection is None
     if is_local and not _is_below(source.path, rights.folders):
-        yield file.problem(
-            ("source", "path"),
+        yield Problem(
+            None,
+            "source.path",
             "a declaration over REST may not read files there",
             f"name files below {', '.join(rights.folders) or 'none: no folder is allowed'}"
             " (`rest.folders` of the platform file)",
+            value=file.written.get(("source", "path"), source.path),
+            allowed=rights.folders,
         )
     for index, transform in enumerate(spec.transforms):
         if isinstance(transform, PythonTransform):
@@ -75,6 +94,7 @@ def right_problems(file: PipelineFile, rights: RestRights) -> Iterator[Problem]:
                     f"the module `{module}`",
                     "modules",
                     rights.modules,
+                    value=module,
                 )
     for place, text in _sql_texts(spec.model_dump(mode="json")["transforms"], ("transforms",)):
         if why := sql_problem(text):
@@ -101,20 +121,62 @@ def _variable_problems(file: PipelineFile, rights: RestRights) -> Iterator[Probl
                 yield _refused(file, path, f"the environment variable {name}", "variables", rights.variables)
 
 
+def _target_problems(file: PipelineFile, spec: PipelineSpec, rights: RestRights) -> Iterator[Problem]:
+    for place, connection, target in _read_targets(spec):
+        if rights.allows_connection(connection) and not _is_one_of(f"{connection}/{target}", rights.read):
+            yield _refused(file, place, f"`{connection}/{target}`", "read", rights.read, value=target)
+    for index, sink in enumerate(spec.sinks):
+        name, target = sink.connection, sink.target_name
+        if rights.allows_connection(name) and not rights.allows_writing(name, target):
+            place = ("sinks", index, sink.target_field)
+            yield _refused(file, place, f"`{name}/{target}`", "write", rights.write, value=target)
+
+
+def _read_targets(spec: PipelineSpec) -> Iterator[tuple[Path, str, str]]:
+    """Yield place, connection and name of what a source reads by a connection."""
+    source = spec.source
+    connection = getattr(source, "connection", None)
+    if connection is None:
+        return
+    if isinstance(source, KafkaSource):
+        yield ("source", "topic"), connection, source.topic
+    elif isinstance(source, FilesSource):
+        yield ("source", "path"), connection, source.path
+        if source.manifest is not None:
+            yield ("source", "manifest"), connection, source.manifest
+    else:  # a query, which may read anything
+        yield ("source", "connection"), connection, "*"
+
+
+def _is_one_of(name: str, patterns: Collection[str]) -> bool:
+    return ".." not in name.split("/") and any(fnmatchcase(name, each) for each in patterns)
+
+
 def _connection_problems(file: PipelineFile, spec: PipelineSpec, rights: RestRights) -> Iterator[Problem]:
     named: dict[Path, str | None] = {("source", "connection"): getattr(spec.source, "connection", None)}
     named |= {("sinks", index, "connection"): each.connection for index, each in enumerate(spec.sinks)}
     for place, name in named.items():
-        if name is not None and name not in rights.connections and "*" not in rights.connections:
-            yield _refused(file, place, f"the connection `{name}`", "connections", rights.connections)
+        if name is not None and not rights.allows_connection(name):
+            yield _refused(
+                file, place, f"the connection `{name}`", "connections", rights.connections, value=name
+            )
 
 
-def _refused(file: PipelineFile, place: Path, what: str, setting: str, allowed: Collection[str]) -> Problem:
+def _refused(
+    file: PipelineFile,
+    place: Path,
+    what: str,
+    setting: str,
+    allowed: Collection[str],
+    *,
+    value: str | None = None,
+) -> Problem:
     return Problem(
         None,
         dotted(place),
         f"a declaration over REST may not use {what}",
         f"allowed: {', '.join(allowed) or 'none'} (`rest.{setting}` of the platform file)",
+        value=value,
         allowed=tuple(allowed),
     )
 

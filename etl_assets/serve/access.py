@@ -17,6 +17,7 @@ from fastapi.routing import APIRoute
 from etl_assets.pipelines.origin import DeclarationOrigin
 from etl_assets.serve.problems import ProblemDetails
 from etl_assets.serve.service import Service
+from etl_assets.serve.sessions import COOKIE, Session
 from etl_assets.serve.tokens import Scope, Token
 
 
@@ -41,23 +42,26 @@ class AccessRule:
         scope: The scope that it has; None: everyone may, without a token.
         of: What the route is about.
         pipeline: For a route about a tenant, the pipeline whose data it has.
+        is_page: Whether it is a page for browsers: a session's cookie stands for the token, there and nowhere
+            else, and who has none is sent to the login.
     """
 
     scope: Scope | None
     of: Of = Of.INSTALLATION
     pipeline: str = ""
+    is_page: bool = False
 
     async def check(self, request: Request) -> None:
         """Refuse a request that has no token which allows it.
 
         Raises:
-            ProblemDetails: 401 without a valid token; 403 if its scopes, pipelines or tenant do not allow it;
-                404 for a pipeline that the tenant does not have.
+            ProblemDetails: 401 without a valid token, or 303 to the login for a page; 403 if its scopes,
+                pipelines or tenant do not allow it; 404 for a pipeline that the tenant does not have.
         """
         if self.scope is None:
             return
         service = Service.of(request)
-        token = request.state.token = service.token_of(request)
+        token = request.state.token = self._token(service, request)
         match self.of:
             case Of.INSTALLATION:
                 self._expect(token.has(self.scope), token, "scope-not-allowed", "this")
@@ -69,6 +73,15 @@ class AccessRule:
                 tenant = str(request.path_params["tenant"])
                 allowed = token.tenant == tenant and token.allows(self.scope, self.pipeline)
                 self._expect(allowed, token, "tenant-not-allowed", f"this for the tenant {tenant!r}")
+
+    def _token(self, service: Service, request: Request) -> Token:
+        if not self.is_page:
+            return service.token_of(request)
+        found = service.sessions.find(request.cookies.get(COOKIE, ""), service.clock())
+        if found is None:
+            raise ProblemDetails(303, "login-needed", "log in", headers={"Location": "/login"})
+        request.state.session, token = found
+        return token
 
     def _expect(self, allowed: bool, token: Token, kind: str, what: str) -> None:
         if not allowed:
@@ -91,20 +104,26 @@ class AccessRule:
             raise no_such_pipeline(service, token, name)
 
 
-def allow(scope: Scope | None, of: Of = Of.INSTALLATION, *, pipeline: str = "") -> Any:
+def allow(scope: Scope | None, of: Of = Of.INSTALLATION, *, pipeline: str = "", is_page: bool = False) -> Any:
     """Return the dependency that makes a rule hold for a route.
 
     Args:
         scope: The scope that a token needs; None: everyone may.
         of: What the route is about.
         pipeline: For a route about a tenant, the pipeline whose data it has.
+        is_page: Whether it is a page for browsers.
     """
-    return Depends(AccessRule(scope=scope, of=of, pipeline=pipeline).check)
+    return Depends(AccessRule(scope=scope, of=of, pipeline=pipeline, is_page=is_page).check)
 
 
 def token_of(request: Request) -> Token:
     """Return the token that the rule of a request's route has accepted."""
     return request.state.token
+
+
+def session_of(request: Request) -> Session:
+    """Return the session that the rule of a page has accepted."""
+    return request.state.session
 
 
 def rules_of(router: APIRouter) -> Iterator[tuple[str, str, AccessRule]]:

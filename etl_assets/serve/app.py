@@ -12,7 +12,9 @@ from fastapi.openapi.utils import get_openapi
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from etl_assets import __version__
+from etl_assets.control.page.routes import router as page
 from etl_assets.control.routes import ROUTERS
+from etl_assets.control.snapshot_rounds import keep_refreshing
 from etl_assets.serve import events, health
 from etl_assets.serve.access import rules_of
 from etl_assets.serve.error_problems import answer_errors
@@ -27,16 +29,21 @@ def build_app(service: Service) -> FastAPI:
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncGenerator[None]:
         await service.prepare()
-        removing = asyncio.create_task(keep_removing(service))
+        beside = [
+            asyncio.create_task(keep_removing(service)),
+            asyncio.create_task(keep_refreshing(service.control)),
+        ]
         yield
         service.is_ending = True
-        removing.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await removing
+        for each in beside:
+            each.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
         await service.commits.close()
         await service.journal.close()
         service.watch.release_threads()
         service.reads.close()
+        service.store_calls.close()
+        service.control.close()
 
     # The pages for people load scripts from elsewhere: only the description is served.
     app = FastAPI(title="etl-assets", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
@@ -45,7 +52,7 @@ def build_app(service: Service) -> FastAPI:
     answer_problems(app)
     answer_errors(app)
     made = (each.router for each in service.settings.catalog().pipelines if each.router is not None)
-    for router in (events.router, health.router, *ROUTERS, *(make(service.settings) for make in made)):
+    for router in (events.router, health.router, *ROUTERS, page, *(make(service.settings) for make in made)):
         _include(app, router)
     app.add_middleware(_FewRequests, service=service)
     app.openapi = lambda: _described(app)
@@ -66,7 +73,7 @@ def _described(app: FastAPI) -> dict[str, Any]:
             "bearer": {"type": "http", "scheme": "bearer"}
         }
         for (method, path), rule in app.state.rules.items():
-            if rule.scope is not None:
+            if rule.scope is not None and path in found["paths"]:
                 operation = found["paths"][path][method.lower()]
                 operation["security"] = [{"bearer": []}]
                 operation["description"] = f"{operation.get('description', '')}\n\nScope: `{rule.scope}`."

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from typing import Any
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response
+
+_REVISION = re.compile(r'"[0-9]{1,18}-[0-9a-f]{12}"')
 
 
 def tag_of(content: Any) -> str:
@@ -19,20 +22,25 @@ def tag_of(content: Any) -> str:
 def tagged_answer(request: Request, content: Any, tag: str) -> Response:
     """Return an answer with its tag, or 304 if the client has it."""
     headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
-    if matches(tag, request.headers.get("if-none-match", ""), weakly=True):
+    if is_known(tag, request.headers.get("if-none-match", "")):
         return Response(status_code=304, headers=headers)
     return JSONResponse(content, headers=headers)
 
 
-def matches(tag: str, given: str, *, weakly: bool = False) -> bool:
-    """Return whether a tag is one of a header's, which may be `*`.
+def revision_tag(revision: int, tag: str) -> str:
+    """Return a tag that begins with a revision, for `If-Match`."""
+    return f'"{revision}-{tag[1:13]}"'
 
-    Args:
-        tag: The tag that there is.
-        given: The header.
-        weakly: Whether a weak tag counts, as in `If-None-Match`; in `If-Match` it does not.
-    """
-    named = [each.strip() for each in given.split(",")]
-    if weakly:
-        named = [each.removeprefix("W/") for each in named]
+
+def names_revision(given: str, revision: int) -> bool:
+    """Return whether `If-Match` has a tag of a revision, or `*`. What else an answer said does not count."""
+    tags = [each.strip() for each in given.split(",")]
+    return "*" in tags or any(
+        _REVISION.fullmatch(each) and int(each[1:].partition("-")[0]) == revision for each in tags
+    )
+
+
+def is_known(tag: str, given: str) -> bool:
+    """Return whether `If-None-Match` has a tag, weak or not, or `*`."""
+    named = [each.strip().removeprefix("W/") for each in given.split(",")]
     return tag in named or "*" in named

@@ -7,6 +7,8 @@ refuses, is down or is slow.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from typing import Any, cast
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
@@ -21,12 +23,17 @@ STATUS: tuple[tuple[type[errors.EtlAssetsError], int, str], ...] = (
     (errors.InputError, 422, "invalid-request"),
     (errors.ContractError, 422, "invalid-request"),
     (errors.PipelinesBroken, 422, "invalid-request"),
+    (errors.DeclarationRefused, 422, "invalid-declaration"),
+    (errors.DeclarationConflict, 409, "conflict"),
+    (errors.TransitionRefused, 409, "transition-refused"),
     (errors.CommitConflict, 409, "conflict"),
     (errors.TableBusy, 409, "conflict"),
     (errors.SourceRefused, 502, "outside-refuses"),
     (errors.SinkRefused, 502, "outside-refuses"),
     (errors.SourceUnavailable, 503, "outside-unavailable"),
     (errors.SinkUnavailable, 503, "outside-unavailable"),
+    (errors.ControlStoreUnavailable, 503, "control-store-unavailable"),
+    (errors.ControlStoreUnusable, 503, "control-store-unavailable"),
     (errors.MirrorError, 503, "tables-unavailable"),
     (errors.DomainUnavailable, 503, "tables-unavailable"),
     (errors.StorageFailed, 503, "tables-unavailable"),
@@ -34,8 +41,13 @@ STATUS: tuple[tuple[type[errors.EtlAssetsError], int, str], ...] = (
     (errors.Unanswered, 504, "tables-slow"),
 )
 """The first that fits counts; any other error is 500."""
-_KEPT = {"tables-unavailable", "tables-slow"}
-"""Kinds whose messages name paths of this machine, which are for its log."""
+_KEPT = {
+    "control-store-unavailable": "the control store cannot be used now; the server's log says why. Whether"
+    " the request was done is unknown: send it again",
+    "tables-slow": "the tables cannot be read now; the server's log says why",
+    "tables-unavailable": "the tables cannot be read now; the server's log says why",
+}
+"""Kinds whose messages name paths of this machine, which are for its log, and what is said instead."""
 
 
 def problem_of(error: errors.EtlAssetsError) -> ProblemDetails:
@@ -47,11 +59,21 @@ def problem_of(error: errors.EtlAssetsError) -> ProblemDetails:
     status, kind = found
     headers = {"Retry-After": "5"} if status in (503, 504) else None
     if kind in _KEPT:
-        logger.warning("the tables cannot be read: %s", error)
-        return ProblemDetails(
-            status, kind, "the tables cannot be read now; the server's log says why", headers=headers
-        )
+        logger.warning("a request was answered with %d: %s", status, error)
+        return ProblemDetails(status, kind, _KEPT[kind], headers=headers)
     detail = f"{error.message}: {error.fix}" if error.fix else error.message
+    fields = cast("Mapping[str, Any]", error.fields)
+    match error:
+        case errors.DeclarationRefused():
+            found = [each.as_json() for each in fields["problems"]]
+            return ProblemDetails(status, kind, detail, errors=found)
+        case errors.DeclarationConflict(kind="changed"):
+            return ProblemDetails(412, "changed", detail, revision=fields["revision"])
+        case errors.DeclarationConflict():
+            return ProblemDetails(status, fields["kind"], detail)
+        case errors.TransitionRefused():
+            allowed = [*fields["allowed"]]
+            return ProblemDetails(status, kind, detail, state=fields["state"], allowed=allowed)
     return ProblemDetails(status, kind, detail, headers=headers)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from fastapi import Request
 
+from etl_assets.control.control_plane import ControlPlane
 from etl_assets.installed import Installed
 from etl_assets.pipelines.origin import DEFAULT_TENANT, DeclarationOrigin
 from etl_assets.pipelines.source_specs import HttpSource
@@ -23,6 +24,7 @@ from etl_assets.serve.outcomes import OutcomeReader
 from etl_assets.serve.problems import ProblemDetails
 from etl_assets.serve.rates import Rates
 from etl_assets.serve.request_body import BodyLimits
+from etl_assets.serve.sessions import Sessions
 from etl_assets.serve.table_reads import TableReads
 from etl_assets.serve.tokens import Token, Tokens
 from etl_assets.settings import Settings
@@ -59,12 +61,15 @@ class Service:
     clock: Callable[[], dt.datetime] = now_utc
     is_ending: bool = False
     tokens: Tokens = field(init=False)
+    sessions: Sessions = field(init=False)
     commits: GroupCommit = field(init=False)
     watch: CommitWatch = field(init=False)
     keys: Keys = field(init=False)
     rates: Rates = field(init=False)
     bodies: BodyBytes = field(init=False)
     reads: TableReads = field(init=False, default_factory=TableReads)
+    store_calls: TableReads = field(init=False, default_factory=lambda: TableReads(what="the control store"))
+    control: ControlPlane = field(init=False)
     answers: Counter[int] = field(init=False, default_factory=Counter)
     _sources: Mapping[str, HttpSource] = field(init=False, default_factory=dict)
     _owners: Mapping[str, PipelineOwner] = field(init=False, default_factory=dict)
@@ -75,6 +80,8 @@ class Service:
         serve = self.settings.serve
         self.bodies = BodyBytes(serve.max_waiting_bytes)
         self.tokens = Tokens(self.settings.home)
+        self.sessions = Sessions(self.tokens)
+        self.control = ControlPlane(self.settings)
         self.rates = Rates(serve.events_per_second)
         self.keys = Keys(self.journal, serve.max_keys)
         self.commits = GroupCommit(
@@ -114,6 +121,10 @@ class Service:
             self._looked_at = time.monotonic()
             return found
         return self._installed
+
+    def look_again(self) -> None:
+        """Let the next look at the pipelines see what has just changed."""
+        self._looked_at = float("-inf")
 
     def owner_of(self, name: str) -> PipelineOwner | None:
         """Return whose pipeline it is; None if there is none of that name."""

@@ -1,4 +1,5 @@
-"""Reads of tables for answers: in few threads of their own, so that events are taken meanwhile.
+"""Reads of tables, and calls of the control store, for answers: each in few threads of their own, so that
+events are taken meanwhile.
 
 Equal reads that are asked for at the same time are done once.
 """
@@ -21,13 +22,25 @@ SECONDS = 30.0
 
 
 class TableReads:
-    """The reads of all requests."""
+    """The reads of all requests.
+
+    Args:
+        threads: How many run at a time.
+        max_waiting: How many run or wait at most.
+        seconds: How long a request waits.
+        what: What is read, for messages.
+    """
 
     def __init__(
-        self, *, threads: int = THREADS, max_waiting: int = MAX_WAITING, seconds: float = SECONDS
+        self,
+        *,
+        threads: int = THREADS,
+        max_waiting: int = MAX_WAITING,
+        seconds: float = SECONDS,
+        what: str = "the tables",
     ) -> None:
-        self._threads = ThreadPoolExecutor(threads, "table-reads")
-        self._max, self._seconds = max_waiting, seconds
+        self._threads = ThreadPoolExecutor(threads, what.removeprefix("the ").replace(" ", "-"))
+        self._max, self._seconds, self._what = max_waiting, seconds, what
         self._running: dict[Hashable, asyncio.Future[Any]] = {}
 
     @property
@@ -50,7 +63,7 @@ class TableReads:
                 raise ProblemDetails(
                     503,
                     "too-many-reads",
-                    "too many requests read tables; send it again",
+                    f"too many requests wait for {self._what}; send it again",
                     headers={"Retry-After": "2"},
                 )
             running = asyncio.get_running_loop().run_in_executor(self._threads, look)
@@ -63,10 +76,18 @@ class TableReads:
         except TimeoutError:
             raise ProblemDetails(
                 504,
-                "tables-slow",
-                f"the tables were not read within {self._seconds:g} s; send the request again",
+                "too-slow",
+                f"{self._what} did not answer within {self._seconds:g} s; send the request again",
                 headers={"Retry-After": "5"},
             ) from None
+
+    async def call(self, call: Callable[[], T]) -> T:
+        """Return what a call returns that no other request shares. It is done also if nobody waits any more.
+
+        Raises:
+            ProblemDetails: as for `read`.
+        """
+        return await self.read(object(), call)
 
     def close(self) -> None:
         """End without waiting for what runs."""

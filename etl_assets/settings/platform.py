@@ -184,8 +184,14 @@ class Settings(Section):
         return () if found is None else (found,)
 
     def installed(self) -> Installed:
-        """Return the pipelines of the installation, and the files that declare some."""
-        return installed(self.home, self.pipelines.built_in, self.defs_folders, self.connection_rights)
+        """Return the pipelines of the installation, and what declares some: files, and clients over REST."""
+        return installed(
+            self.home,
+            self.pipelines.built_in,
+            self.defs_folders,
+            self.connection_rights,
+            self.rest_rights,
+        )
 
     @property
     def connection_rights(self) -> tuple[ConnectionRights, ...]:
@@ -198,7 +204,7 @@ class Settings(Section):
     @property
     def rest_rights(self) -> RestRights:
         """What declarations that come over REST may use."""
-        return RestRights(**self.rest.model_dump())
+        return RestRights(**self.rest.model_dump(exclude={"max_pipelines"}))
 
     def catalog(self) -> Catalog:
         """Return the pipelines of the installation, and all tables."""

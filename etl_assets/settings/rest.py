@@ -9,6 +9,8 @@ from pydantic import Field, field_validator
 
 from etl_assets.settings.section import Section
 
+_TARGET = r"^(\*|[a-z*][a-z0-9_*?-]*/.+)$"
+
 
 class RestSettings(Section):
     """What declarations that come over REST may use. Those in files may use everything."""
@@ -34,6 +36,22 @@ class RestSettings(Section):
             description="connections that sources and sinks may name; `*`: all; by default none",
         ),
     ] = ()
+    read: Annotated[
+        tuple[Annotated[str, Field(pattern=_TARGET)], ...],
+        Field(
+            examples=["[broker/public.*, lake/incoming/*]"],
+            description="what sources may read by those connections, as `connection/name` with `*`, `?` and"
+            " `[…]`: topics, and paths of object stores. Queries need `connection/*`. By default all",
+        ),
+    ] = ("*",)
+    write: Annotated[
+        tuple[Annotated[str, Field(pattern=_TARGET)], ...],
+        Field(
+            examples=["[warehouse/analytics.*, search/films-*]"],
+            description="what sinks may write by those connections, the same way: tables with their schema,"
+            " indexes, topics, folders, paths. `write` of the connection counts as well. By default all",
+        ),
+    ] = ("*",)
     folders: Annotated[
         tuple[str, ...],
         Field(
@@ -41,6 +59,9 @@ class RestSettings(Section):
             description="folders, relative to the home folder, whose files sources may read",
         ),
     ] = ("landing",)
+    max_pipelines: Annotated[
+        int, Field(ge=0, le=10_000, description="most pipelines that a tenant may declare over REST")
+    ] = 100
 
     @field_validator("folders")
     @classmethod

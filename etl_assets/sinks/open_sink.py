@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from etl_assets.errors import SinkRefused
+from etl_assets.pipelines.origin import DeclarationOrigin
 
 if TYPE_CHECKING:
     from etl_assets.pipelines.sink_specs.base import BaseSinkSpec
@@ -35,13 +36,13 @@ def open_sink(spec: BaseSinkSpec, settings: Settings, *, pipeline: str) -> Sink:
     Raises:
         SinkRefused: there is no such connection, or it does not allow the target.
     """
-    connection = allowed_connection(spec, settings)
+    connection = allowed_connection(spec, settings, pipeline)
     module, _, function = OPENERS[spec.type].partition(":")
     opened: Open = getattr(importlib.import_module(module), function)
     return opened(spec, connection, settings, pipeline)
 
 
-def allowed_connection(spec: BaseSinkSpec, settings: Settings) -> Connection:
+def allowed_connection(spec: BaseSinkSpec, settings: Settings, pipeline: str) -> Connection:
     """Return the connection of a sink, if pipelines may write the target by it.
 
     Raises:
@@ -64,4 +65,23 @@ def allowed_connection(spec: BaseSinkSpec, settings: Settings) -> Connection:
             f" [{', '.join(connection.write)}]",
             sink=spec.sink_name,
         )
+    _expect_right_of_rest(spec, settings, pipeline)
     return connection
+
+
+def _expect_right_of_rest(spec: BaseSinkSpec, settings: Settings, pipeline: str) -> None:
+    """Refuse a target that a pipeline declared over REST may not write.
+
+    Raises:
+        SinkRefused: `rest` in the platform file does not allow it.
+    """
+    rights, name, target = settings.rest_rights, spec.connection, spec.target_name
+    declared = settings.installed().declaration(pipeline)
+    is_from_rest = declared is not None and declared.origin is DeclarationOrigin.REST
+    if is_from_rest and not rights.allows_writing(name, target):
+        raise SinkRefused(
+            f"{pipeline} was declared over REST and may not write {name}/{target}",
+            fix=f"add {name} to rest.connections and {name}/{target} to rest.write of the platform file, now"
+            f" [{', '.join(rights.connections)}] and [{', '.join(rights.write)}]",
+            sink=spec.sink_name,
+        )

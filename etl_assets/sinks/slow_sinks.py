@@ -1,4 +1,4 @@
-"""Sinks whose delivery took so long that there was an alert, so that a worker that starts again sends no other.
+"""Sinks with an alert about a delivery that takes long: a worker that starts again does not repeat it.
 
 Belongs here: the file. Does not belong here: how long is too long (`worker/deliveries.py`).
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import os
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 
 from etl_assets.build import build_definitions
 from etl_assets.contracts.columns import TableContract
+from etl_assets.pipelines.rest_declaration import snapshot_path
 from etl_assets.settings import Settings, load_settings
 
 SUPPLIERS = """\
@@ -189,3 +191,31 @@ def test_whatever_name_is_valid_loads(settings, name):
     text = SUPPLIERS.replace("name: suppliers", f"name: {name}")
     (settings.home / "pipelines" / "other.yaml").write_text(text)
     assert {name, f"{name}_source"} <= set(specs(settings))
+
+
+def test_a_pipeline_declared_over_rest_has_assets_and_broken_ones_unload_nothing(settings):
+    films = {
+        "source": {"type": "http", "id": ["id"]},
+        "columns": {"id": "bigint"},
+        "table": {"keys": ["id"]},
+    }
+    declarations = {
+        "films": films,
+        "suppliers": films,
+        "no_source": {},
+        "no_object": {"source": 7, "columns": [], "table": None, "transforms": {"": ""}},
+        "not `a` *name*": films,
+    }
+    entries = [
+        {"name": name, "tenant": "default", "revision": 1, "declaration": declaration}
+        for name, declaration in declarations.items()
+    ]
+    snapshot_path(settings.home).write_text(json.dumps({"pipelines": entries}), "utf-8")
+    found = specs(settings)
+    broken = {name for name in found if name.startswith("broken_pipelines/")}
+    assert set(found) - broken == {*BUILT_IN, *TABLES, "films_source", "films"}
+    assert broken == {
+        f"broken_pipelines/{name}"
+        for name in ("suppliers", "no_source", "no_object", "not__a___name___REST_")
+    }
+    assert "over REST (`PUT /v1/pipelines/no_source`)" in described(found["broken_pipelines/no_source"])

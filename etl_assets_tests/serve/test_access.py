@@ -13,6 +13,7 @@ from etl_assets.serve.access import allow, rules_of
 from etl_assets.serve.app import build_app
 from etl_assets.serve.journal import Journal
 from etl_assets.serve.service import Service, now_utc
+from etl_assets.serve.sessions import COOKIE
 from etl_assets.serve.tokens import Scope, Tokens
 from etl_assets.settings import load_settings
 from etl_assets_tests.serve.server_process import PIPELINE, write_installation
@@ -24,7 +25,12 @@ RULES = {
     ("GET", "/v1/schema"): ("read", "installation"),
     ("GET", "/v1/pipelines"): ("read", "installation"),
     ("POST", "/v1/pipelines/validate"): ("read", "installation"),
+    ("POST", "/v1/pipelines"): ("admin", "installation"),
     ("GET", "/v1/pipelines/{name}"): ("read", "pipeline"),
+    ("PUT", "/v1/pipelines/{name}"): ("admin", "pipeline"),
+    ("DELETE", "/v1/pipelines/{name}"): ("admin", "pipeline"),
+    ("GET", "/v1/pipelines/{name}/revisions"): ("read", "pipeline"),
+    ("GET", "/v1/pipelines/{name}/revisions/{revision}"): ("read", "pipeline"),
     ("POST", "/v1/pipelines/{name}/validate"): ("read", "name"),
     ("GET", "/v1/pipelines/{name}/tables"): ("read", "pipeline"),
     ("GET", "/v1/pipelines/{name}/dead-letters"): ("read", "pipeline"),
@@ -33,6 +39,18 @@ RULES = {
     ("GET", "/v1/orders/{tenant}/{id}"): ("read", "tenant"),
 }
 """What each route needs, and what it is about. A route that is not here fails the first test."""
+PAGES = {
+    ("GET", "/"): (None, "all"),
+    ("GET", "/status.css"): (None, "all"),
+    ("GET", "/login"): (None, "all"),
+    ("POST", "/login"): (None, "all"),
+    ("POST", "/logout"): ("read", "installation"),
+    ("GET", "/status"): ("read", "installation"),
+    ("GET", "/status/{name}"): ("read", "pipeline"),
+    ("GET", "/status/{name}/{action}"): ("operate", "pipeline"),
+    ("POST", "/status/{name}/{action}"): ("operate", "pipeline"),
+}
+"""The same of the pages, whose sessions stand for tokens."""
 INCLUDED = {
     "ingest": {"ingest"},
     "read": {"read"},
@@ -65,9 +83,10 @@ def app(service):
     return build_app(service)
 
 
-def ask(app, secret, calls):
+def ask(app, secret, calls, cookie=None):
     async def all_calls():
         headers = {} if secret is None else {"authorization": f"Bearer {secret}"}
+        headers |= {} if cookie is None else {"cookie": f"{COOKIE}={cookie}"}
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://x", headers=headers) as client:
             return {call: await client.request(call[0], path, json={}) for call, path in calls.items()}
@@ -76,12 +95,16 @@ def ask(app, secret, calls):
 
 
 def path_of(path: str) -> str:
-    return path.format(name=PIPELINE, id="none", tenant="default")
+    return path.format(name=PIPELINE, id="none", tenant="default", revision="1", action="pause")
 
 
 def test_every_route_has_a_rule_that_is_checked_here(app):
     described = {(method.upper(), path) for path, found in app.openapi()["paths"].items() for method in found}
-    assert described == set(RULES) == set(app.state.rules)
+    assert described == set(RULES)
+    assert set(app.state.rules) == {*RULES, *PAGES}
+    assert {call for call, rule in app.state.rules.items() if rule.is_page} == {
+        call for call, (scope, _) in PAGES.items() if scope is not None
+    }
 
 
 def test_a_route_without_a_rule_is_refused():
@@ -115,6 +138,28 @@ def test_the_whole_matrix(service, app, scope, tenant, bound_to):
         else:
             assert answer.status_code == expected, (call, answer.text)
             assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("tenant", ["default", "other"])
+@pytest.mark.parametrize("bound_to", ["*", PIPELINE, "another"])
+@pytest.mark.parametrize("scope", [None, *INCLUDED])
+def test_the_whole_matrix_of_the_pages(service, app, scope, tenant, bound_to):
+    cookie = None
+    if scope is not None:
+        token, _ = Tokens(service.settings.home).add(
+            "client", now=now_utc(), tenant=tenant, pipelines=[bound_to], scopes=[Scope(scope)]
+        )
+        cookie = service.sessions.begin(token, now_utc())
+    answers = ask(app, None, {call: path_of(call[1]) for call in PAGES}, cookie)
+    for call, (needed, about) in PAGES.items():
+        answer = answers[call]
+        expected = expected_refusal(needed, about, scope, tenant, bound_to)
+        if expected == 401:
+            assert (answer.status_code, answer.headers["location"]) == (303, "/login"), call
+        elif expected is not None:
+            assert answer.status_code == expected, (call, answer.text)
+        else:
+            assert answer.status_code not in (401, 403, 404), (call, answer.text)
 
 
 def expected_refusal(needed, about, scope, tenant, bound_to) -> int | None:

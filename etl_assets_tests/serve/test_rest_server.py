@@ -14,6 +14,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from etl_assets.control.routes.validation import EXAMPLE_DECLARATION
 from etl_assets.serve.service import now_utc
 from etl_assets.serve.tokens import Scope, Tokens
 from etl_assets_tests.docs.test_first_pipeline import blocks, shell
@@ -21,6 +22,7 @@ from etl_assets_tests.serve.ingest_process import ingest
 from etl_assets_tests.serve.server_process import PIPELINE, serving, write_installation
 
 DOCS = Path(__file__).parents[2] / "docs"
+DECLARED = EXAMPLE_DECLARATION["name"]
 DESCRIBED = [status_code_conformance, content_type_conformance, response_schema_conformance]
 
 
@@ -32,6 +34,8 @@ def server(tmp_path_factory):
     with serving(home, token) as started, pytest.MonkeyPatch.context() as patch:
         with started.client() as client:
             client.post(started.events, json=[{"id": 1, "film": "M"}, {"film": "no id"}])
+            made = client.post(f"{started.url}/v1/pipelines", json=EXAMPLE_DECLARATION)
+            assert made.status_code == 201, made.text
         patch.setenv("ETL_ASSETS_HOME", str(home))
         ingest()
         yield started
@@ -52,7 +56,13 @@ OPERATIONS = [
     ("GET", "/metrics"),
     ("POST", "/v1/pipelines/validate"),
     ("POST", "/v1/pipelines/{name}/validate"),
+    ("POST", "/v1/pipelines"),
+    ("PUT", "/v1/pipelines/{name}"),
+    ("GET", "/v1/pipelines/{name}/revisions"),
+    ("GET", "/v1/pipelines/{name}/revisions/{revision}"),
+    ("DELETE", "/v1/pipelines/{name}"),
 ]
+CHANGES = ("PUT", "DELETE")
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
@@ -62,7 +72,8 @@ def test_no_answer_is_other_than_described_and_none_is_a_failure(server, schema,
     def check(case):
         case.headers = {**(case.headers or {}), "Authorization": f"Bearer {server.token}"}
         if "{name}" in path:
-            case.path_parameters = {"name": PIPELINE}
+            name = DECLARED if method in CHANGES or "revision" in path else PIPELINE
+            case.path_parameters = {**case.path_parameters, "name": name}
         answer = case.call()
         case.validate_response(answer, checks=DESCRIBED)
         assert answer.status_code < 500, answer.content
@@ -100,5 +111,8 @@ def test_the_commands_of_the_page_do_what_it_says(tmp_path, monkeypatch):
         '{"data":[],"next":null}',
         '"status":404',
         '"field":"source.type","message":"`type`: `htp` is not known"',
+        '"origin":"rest","read_only":false,"state":"ok"',
+        '"field":"columns.title.type"',
+        '"revision":2,"at":"',
     ):
         assert expected in printed, printed

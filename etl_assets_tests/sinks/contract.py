@@ -6,7 +6,8 @@ set of pairs; the target is empty at first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -58,6 +59,31 @@ def delivery(
         deleted=lambda: iter(keys.to_batches(2)),
         reject=(lambda found: None) if rejected is None else rejected.extend,
     )
+
+
+def many(before: SinkPosition | None, after: SinkPosition, number: int, *, whole: bool = False) -> Delivery:
+    """Build a delivery whose rows exist 5,000 at a time."""
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for first in range(0, number, 5_000):
+            ids = pa.array(range(first, min(first + 5_000, number)), pa.int64())
+            names = pa.array([f"film {each} {'x' * 300}" for each in range(first, first + len(ids))])
+            versions = pa.array([after.version] * len(ids), pa.int64())
+            yield pa.RecordBatch.from_arrays([ids, names, versions], schema=SCHEMA)
+
+    return replace(delivery(before, after, whole=whole), rows=rows)
+
+
+def in_the_middle(given: Delivery, happens: Callable[[], object]) -> Delivery:
+    """A delivery some of whose rows have been sent when something happens."""
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(given.rows()):
+            if number == 5:
+                happens()
+            yield batch
+
+    return replace(given, rows=rows)
 
 
 class SinkContract:

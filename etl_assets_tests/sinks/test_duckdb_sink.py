@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import pytest
 from etl_assets.errors import SinkFenced, SinkRefused, SinkUnavailable
 from etl_assets.sinks.duckdb.file import opened
 from etl_assets.sinks.duckdb.sink import MEMORY_LIMIT, DuckdbSink
+from etl_assets_tests.reference.peak_memory import growth
 from etl_assets_tests.sinks.contract import SinkContract
 from etl_assets_tests.sinks.deliveries import CONTRACT, at, delivery, film, many
 
@@ -241,12 +241,11 @@ def test_memory_does_not_grow_with_the_rows(tmp_path, tell):
     sink = DuckdbSink(tmp_path / "films.duckdb", "films", allowed=[tmp_path], memory_limit="200MB")
     sink.prepare(CONTRACT)
     sink.deliver(many(None, at(1), 50_000))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    sink.deliver(many(at(1), at(2), 600_000))
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
+    with growth() as grown:
+        sink.deliver(many(at(1), at(2), 600_000))
     sink.close()
-    tell(f"DuckDB, 600,000 rows: {grown} MiB more")
-    assert grown < 350
+    tell(f"DuckDB, 600,000 rows: {grown.mib} MiB more")
+    assert grown.mib < 350
 
 
 class TestDuckdbSinkContract(SinkContract):

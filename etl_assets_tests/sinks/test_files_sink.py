@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import random
-import resource
 import signal
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from etl_assets.sinks.files.retention import remove_old
 from etl_assets.sinks.files.sink import FilesSink
 from etl_assets_tests.reference.fault_proxy import Fault, FaultProxy
 from etl_assets_tests.reference.object_store_server import BUCKET, ObjectStoreServer
+from etl_assets_tests.reference.peak_memory import growth
 from etl_assets_tests.sinks.contract import SinkContract
 from etl_assets_tests.sinks.deliveries import CONTRACT, PARTITIONED, at, delivery, film, many
 
@@ -353,14 +353,13 @@ def test_memory_does_not_grow_with_the_rows(tmp_path, tell):
     sink = sink_of(root)
     sink.deliver(many(None, at(1), 50_000))
     sink.deliver(many(at(1), at(2), 50_000))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    sink.deliver(many(at(2), at(3), 600_000, whole=True))
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
-    tell(f"Parquet files, 600,000 rows: {grown} MiB more")
+    with growth() as grown:
+        sink.deliver(many(at(2), at(3), 600_000, whole=True))
+    tell(f"Parquet files, 600,000 rows: {grown.mib} MiB more")
     manifest = newest(open_store(root), "out/films")
     assert manifest is not None
     assert manifest.rows == 600_000
-    assert grown < 200
+    assert grown.mib < 200
 
 
 class TestFilesSinkContract(SinkContract):

@@ -5,12 +5,11 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import psycopg
-import pyarrow as pa
 import pytest
 
 from etl_assets.errors import SinkFenced, SinkUnavailable
@@ -23,7 +22,7 @@ from etl_assets.sinks.postgres.sink import PostgresSink
 from etl_assets.sinks.sink import Delivery
 from etl_assets.stack.postgres import PostgresServer
 from etl_assets_tests.reference.fault_proxy import Fault, FaultProxy
-from etl_assets_tests.sinks.contract import CONTRACT, at, delivery
+from etl_assets_tests.sinks.contract import CONTRACT, at, delivery, in_the_middle
 
 OLD = [(number, "old") for number in range(20)]
 NEW = [(number, "new") for number in range(10, 30)]
@@ -74,18 +73,6 @@ def begun(site: Site, request, monkeypatch) -> Iterator[tuple[str, PostgresSink]
     sink.deliver(delivery(None, at(1), OLD, whole=True))
     yield table, sink
     sink.close()
-
-
-def in_the_middle(given: Delivery, happens: Callable[[], object]) -> Delivery:
-    """A delivery half of whose rows have been sent when something happens."""
-
-    def rows() -> Iterator[pa.RecordBatch]:
-        for number, batch in enumerate(given.rows()):
-            if number == 5:
-                happens()
-            yield batch
-
-    return replace(given, rows=rows)
 
 
 def test_a_delivery_whose_answer_to_commit_is_lost_is_there_once(site, begun, monkeypatch):

@@ -28,7 +28,8 @@ from etl_assets.sinks.postgres.open import open_postgres
 from etl_assets.sinks.postgres.sink import PostgresSink
 from etl_assets.sinks.sink import Delivery, Rejection
 from etl_assets.stack.postgres import PostgresServer
-from etl_assets_tests.sinks.contract import CONTRACT, SinkContract, Stored, at, delivery
+from etl_assets_tests.reference.peak_memory import growth
+from etl_assets_tests.sinks.contract import CONTRACT, SinkContract, Stored, at, delivery, many
 
 PASSWORD = "SINK_TEST_PASSWORD"
 
@@ -77,6 +78,19 @@ def stored(query) -> Stored:
 
 class TestPostgresSink(SinkContract):
     """It keeps the contract of sinks."""
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["new", "whole"])
+def test_memory_does_not_grow_with_the_rows(opened, query, tell, whole):
+    sink = opened()
+    sink.prepare(CONTRACT)
+    sink.deliver(many(None, at(1), 20_000, whole=True))
+    with growth() as grown:
+        sink.deliver(many(at(1), at(2), 200_000, whole=whole))
+    sink.close()
+    tell(f"PostgreSQL sink, 200,000 rows, {'whole' if whole else 'new'}: {grown.mib} MiB more")
+    assert query("SELECT count(*) FROM SCHEMA.films") == [(200_000,)]
+    assert grown.mib < 15
 
 
 EVERY_TYPE = TableContract(

@@ -19,7 +19,8 @@ from etl_assets.sinks.search.document_ids import document_ids
 from etl_assets.sinks.search.sink import SearchSink, SearchTarget
 from etl_assets.sinks.sink import Rejection
 from etl_assets_tests.reference.fault_proxy import Fault, FaultProxy
-from etl_assets_tests.sinks.contract import CONTRACT, SinkContract, at, delivery
+from etl_assets_tests.reference.peak_memory import growth
+from etl_assets_tests.sinks.contract import CONTRACT, SinkContract, at, delivery, many
 
 QUICK = Patience(attempts=3, first_delay_seconds=0.01, timeout_seconds=2)
 
@@ -159,6 +160,16 @@ def test_an_engine_that_falls_silent_is_unavailable_and_the_delivery_is_repeated
     proxy.close()
     sink.deliver(delivery(None, at(1), [(1, "a")], whole=True))
     assert stored() == {(1, "a")}
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_rows(sink, index, tell):
+    sink.deliver(many(None, at(1), 20_000, whole=True))
+    with growth() as grown:
+        sink.deliver(many(at(1), at(2), 200_000, whole=True))
+    tell(f"Search sink, 200,000 rows: {grown.mib} MiB more")
+    assert sink._client.send("GET", f"/{index}/_count").body["count"] == 200_000
+    assert grown.mib < 30
 
 
 DELIVERING = """

@@ -16,6 +16,7 @@ from etl_assets.sources.sql.bounds import KeyBounds
 from etl_assets.sources.sql.postgres import PostgresQuery
 from etl_assets.sources.sql.source import SqlQuery
 from etl_assets.sources.sql.validation import query_problems
+from etl_assets_tests.reference.peak_memory import growth
 
 psycopg = pytest.importorskip("psycopg")
 _DAY = dt.date(2026, 1, 2)
@@ -100,6 +101,27 @@ def test_keys_of_any_type_are_read_page_by_page_without_loss_or_repeat(type_, da
     assert sorted(row["id"] for row in rows) == list(range(1, 10))
     assert source.lag(positions).records == 0
     assert source.lag({}).records == 9
+
+
+def test_memory_does_not_grow_with_the_rows(database, tmp_path, tell):
+    execute(
+        database,
+        "CREATE TABLE t AS SELECT n AS id, '2026-01-01'::timestamptz + n * interval '1 second' AS changed,"
+        " repeat('x', 200) AS text FROM generate_series(1, 300000) n",
+    )
+    grown = []
+    for rows in (20_000, 300_000):
+        source = opened(database, f"SELECT * FROM t WHERE id <= {rows}")
+        with growth() as found:
+            planned = source.plan({}, max_bytes=1 << 40, max_records=1 << 30)
+            assert planned is not None
+            source.read(planned, tmp_path / f"{rows}")
+        (file,) = (tmp_path / f"{rows}").rglob("*.jsonl")
+        with file.open("rb") as lines:
+            assert sum(1 for _ in lines) == rows
+        grown.append(found.mib)
+    tell(f"SQL source, 20,000 rows: {grown[0]} MiB more; 300,000 rows: {grown[1]} MiB more")
+    assert grown[1] < 50
 
 
 def test_equal_keys_over_many_pages_zero_rows_one_row_and_exactly_a_page(database, tmp_path):

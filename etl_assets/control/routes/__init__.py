@@ -6,11 +6,22 @@ Belongs here: what a request asks for, and the form of its answer. Does not belo
 
 from __future__ import annotations
 
-from etl_assets.control.routes import dead_letters, metrics, pipelines, tables, traces, validation
+from etl_assets.control.routes import (
+    dead_letters,
+    definitions,
+    metrics,
+    pipelines,
+    revisions,
+    tables,
+    traces,
+    validation,
+)
 
 ROUTERS = (
     validation.router,
     pipelines.router,
+    definitions.router,
+    revisions.router,
     tables.router,
     dead_letters.router,
     traces.router,

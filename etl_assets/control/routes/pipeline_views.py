@@ -12,7 +12,7 @@ from etl_assets.pipelines.pipeline import Pipeline
 from etl_assets.pipelines.pipeline_file import PipelineFile
 from etl_assets.pipelines.resolved import resolved
 from etl_assets.serve.description import PROBLEM, object_schema
-from etl_assets.serve.entity_tags import tag_of
+from etl_assets.serve.entity_tags import revision_tag, tag_of
 
 _TEXT = {"type": "string"}
 _FIELDS: dict[str, Any] = {
@@ -71,7 +71,7 @@ def detail(installed: Installed, name: str) -> dict[str, Any]:
     Raises:
         NotFound: there is none.
     """
-    file = file_of(installed, name)
+    file = installed.declaration(name)
     if file is None:
         pipeline = next((each for each in installed.catalog.pipelines if each.name == name), None)
         if pipeline is None:
@@ -83,21 +83,10 @@ def detail(installed: Installed, name: str) -> dict[str, Any]:
     return {**_of_file(file), **shown}
 
 
-def file_of(installed: Installed, name: str) -> PipelineFile | None:
-    """Return the declaration of a name; of several the usable one."""
-    named = [each for each in installed.files if each.name == name]
-    return next((each for each in named if each.spec is not None), named[0] if named else None)
-
-
 def tag_of_detail(shown: Mapping[str, Any]) -> str:
-    """Return the tag of a pipeline: its revision, or for one of a file what it says."""
-    revision = shown["revision"]
-    return tag_of(shown) if revision is None else revision_tag(revision)
-
-
-def revision_tag(revision: int) -> str:
-    """Return the tag of a revision."""
-    return f'"{revision}"'
+    """Return the tag of a pipeline: of what the answer says, with the revision of one declared over REST."""
+    tag, revision = tag_of(shown), shown["revision"]
+    return tag if revision is None else revision_tag(revision, tag)
 
 
 def _all(installed: Installed, tenant: str) -> Iterator[dict[str, Any]]:

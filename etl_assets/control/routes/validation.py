@@ -7,10 +7,9 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
-from etl_assets.control.declarations import contracts_with, declaration_of, judged
+from etl_assets.control.declarations import Verdict, declaration_of, judged
 from etl_assets.installed import contract_in
 from etl_assets.pipelines.json_schema import pipeline_schema
-from etl_assets.pipelines.pipeline_file import PipelineFile
 from etl_assets.pipelines.resolved import resolved
 from etl_assets.serve.access import Of, allow, token_of
 from etl_assets.serve.description import JSON, NAME, PROBLEM, described, object_schema, problems
@@ -112,17 +111,17 @@ async def _validated(request: Request, name: str | None) -> dict[str, Any]:
     body = await read_object(request)
 
     def judge() -> dict[str, Any]:
-        file, files = judged(service.settings, declaration_of(service.settings, body, name, token.tenant))
-        return shown(service, file, files)
+        return shown(judged(service.settings, declaration_of(service.settings, body, name, token.tenant)))
 
     return await service.reads.read(("validate", id(body)), judge)
 
 
-def shown(service: Service, file: PipelineFile, files: tuple[PipelineFile, ...]) -> dict[str, Any]:
+def shown(verdict: Verdict) -> dict[str, Any]:
     """Return what is said of a declaration."""
+    file = verdict.file
     found: dict[str, Any] = {"declaration": None, "tables": []}
     if file.spec is not None:
-        found = resolved(file, contract_in(contracts_with(service.settings, files)))
+        found = resolved(file, contract_in(verdict.contracts))
     return {
         "valid": file.spec is not None,
         "problems": [each.as_json() for each in file.problems],

@@ -1,0 +1,181 @@
+"""Changes of one table, collected row by row and handed out as Arrow columns.
+
+Belongs here: one schema version of one table, within a batch. Does not belong here: where a batch ends, and
+what a table of the platform makes of the changes (`delta/write/changes.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from etl_assets.errors import MessageMalformed, SourceRefused
+from etl_assets.sources.postgres_cdc.lsn import lsn_text
+from etl_assets.sources.postgres_cdc.messages import (
+    UNCHANGED,
+    DeleteMessage,
+    InsertMessage,
+    RelationMessage,
+    UpdateMessage,
+    Value,
+    Values,
+)
+from etl_assets.sources.postgres_cdc.types import PostgresType, ValuePolicies, value_type
+from etl_assets.sources.postgres_cdc.values import to_arrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class ChangeEffect(StrEnum):
+    """What a change does to the row of its keys."""
+
+    UPSERT = "upsert"
+    DELETE = "delete"
+    TRUNCATE = "truncate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedRows:
+    """Changes in the order of the log.
+
+    Attributes:
+        relation: The table as it was.
+        changes: What each change does, of `ChangeEffect`.
+        commit_lsns: Place of each change's commit in the log.
+        sequences: Place of each change among all of its transaction.
+        rows: The values. Of a delete those of the keys, of a truncate none.
+        unchanged: Columns that an upsert leaves as they are, by the number of its row; their nulls are no
+            values.
+        refused: Why a row cannot be kept, by its number: column and reason.
+    """
+
+    relation: RelationMessage
+    changes: pa.StringArray
+    commit_lsns: pa.Int64Array
+    sequences: pa.Int64Array
+    rows: pa.RecordBatch
+    unchanged: Mapping[int, tuple[str, ...]]
+    refused: Mapping[int, str]
+
+
+class RowCollector:
+    """Collects the changes of one schema version of a table.
+
+    Args:
+        relation: The table.
+        keys: Names of the columns that identify a row.
+    """
+
+    def __init__(self, relation: RelationMessage, keys: Collection[str]) -> None:
+        identity = [each.name for each in relation.columns if each.is_key]
+        if missing := sorted(set(keys) - set(identity)):
+            raise SourceRefused(
+                f"the replica identity of {relation.schema}.{relation.name} lacks the key"
+                f" {', '.join(missing)}; it has {', '.join(identity) or 'no columns'}",
+                fix="use its columns as keys, or change it: ALTER TABLE ... REPLICA IDENTITY USING INDEX"
+                " ..., or FULL",
+                source=f"{relation.schema}.{relation.name}",
+            )
+        self.relation = relation
+        self._width = len(relation.columns)
+        self._keys = frozenset(number for number, each in enumerate(relation.columns) if each.name in keys)
+        self._empty: Values = (None,) * self._width
+        self._rows: list[Values] = []
+        self._changes: list[ChangeEffect] = []
+        self._lsns: list[int] = []
+        self._sequences: list[int] = []
+        self._unchanged: dict[int, tuple[str, ...]] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def insert(self, message: InsertMessage, lsn: int, sequence: int) -> None:
+        """Collect a new row."""
+        self._expect_width(message.new, lsn)
+        self._add(ChangeEffect.UPSERT, message.new, lsn, sequence)
+
+    def update(self, message: UpdateMessage, lsn: int, sequence: int) -> None:
+        """Collect a changed row. If its keys changed, the row of the old ones is deleted before it."""
+        new, old = message.new, message.old
+        self._expect_width(new, lsn)
+        if old is not None:
+            self._expect_width(old, lsn)
+        lacks_values = UNCHANGED in new
+        if lacks_values and old is not None:
+            new = self._filled(new, old, only_keys=message.old_is_key)
+            lacks_values = UNCHANGED in new
+        if old is not None and any(old[number] != new[number] for number in self._keys):
+            self._add(ChangeEffect.DELETE, self._only_keys(old), lsn, sequence)
+        if lacks_values:
+            columns = zip(self.relation.columns, new, strict=True)
+            names = tuple(column.name for column, value in columns if value is UNCHANGED)
+            self._unchanged[len(self._rows)] = names
+            new = tuple(None if value is UNCHANGED else value for value in new)
+        self._add(ChangeEffect.UPSERT, new, lsn, sequence)
+
+    def delete(self, message: DeleteMessage, lsn: int, sequence: int) -> None:
+        """Collect a row that is gone."""
+        self._expect_width(message.old, lsn)
+        self._add(ChangeEffect.DELETE, self._only_keys(message.old), lsn, sequence)
+
+    def truncate(self, lsn: int, sequence: int) -> None:
+        """Collect that the table was emptied."""
+        self._add(ChangeEffect.TRUNCATE, self._empty, lsn, sequence)
+
+    def collected(self, types: Mapping[int, PostgresType], policies: ValuePolicies) -> ChangedRows:
+        """Return what was collected.
+
+        Args:
+            types: The types of the server that the columns may have.
+            policies: What becomes of values without an equivalent.
+        """
+        import pyarrow as pa
+
+        columns: Sequence[Sequence[Value]] = list(zip(*self._rows, strict=True)) or [()] * self._width
+        fields, arrays, refused = [], [], {}
+        for column, texts in zip(self.relation.columns, columns, strict=True):
+            type_ = value_type(column.type_oid, column.type_modifier, types, policies)
+            found = to_arrow(type_, texts)  # no row has UNCHANGED any more
+            fields.append(pa.field(column.name, type_.arrow))
+            arrays.append(found.array)
+            for number, reason in found.refused.items():
+                refused.setdefault(number, f"{column.name}: {reason}")
+        return ChangedRows(
+            relation=self.relation,
+            changes=pa.array(self._changes, pa.string()),
+            commit_lsns=pa.array(self._lsns, pa.int64()),
+            sequences=pa.array(self._sequences, pa.int64()),
+            rows=pa.record_batch(arrays, schema=pa.schema(fields)),
+            unchanged=dict(self._unchanged),
+            refused=refused,
+        )
+
+    def _add(self, change: ChangeEffect, values: Values, lsn: int, sequence: int) -> None:
+        self._rows.append(values)
+        self._changes.append(change)
+        self._lsns.append(lsn)
+        self._sequences.append(sequence)
+
+    def _only_keys(self, values: Values) -> Values:
+        return tuple(value if number in self._keys else None for number, value in enumerate(values))
+
+    def _filled(self, new: Values, old: Values, *, only_keys: bool) -> Values:
+        """Return the new row with values of the old one where they were not sent."""
+        return tuple(
+            before if value is UNCHANGED and (column.is_key or not only_keys) else value
+            for value, before, column in zip(new, old, self.relation.columns, strict=True)
+        )
+
+    def _expect_width(self, values: Values, lsn: int) -> None:
+        if len(values) == self._width:
+            return
+        raise MessageMalformed(
+            f"a row of {self.relation.schema}.{self.relation.name} at {lsn_text(lsn)} has {len(values)}"
+            f" values, but the relation sent before it has {self._width} columns",
+            fix="nothing was read of it; run again, so that the server sends the relation again",
+            kind="row",
+            offset=0,
+        )
