@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy import event, exc
 
-from etl_assets.control.known_states import STORE_FILE
+from etl_assets.control.known_states import STORE_FILE as FILE
 from etl_assets.control.migrate import is_current, migrate
 from etl_assets.errors import (
     ControlStoreUnavailable,
@@ -130,7 +130,7 @@ def open_store(settings: Settings) -> ControlStore:
     """
     name = settings.control.connection
     if name is None:
-        return sqlite_store(settings.home / STORE_FILE)
+        return sqlite_store(settings.home / FILE)
     from etl_assets.settings.connections import PostgresConnection
 
     found = settings.connections.get(name)

@@ -135,13 +135,17 @@ class CarriedRuns:
                 run.progress["read"] = run.progress.get("read", 0) + rows
                 run.progress["commits"] = run.progress.get("commits", 0) + commits
 
-    def end_batch(self, pipeline: str, *, batches: int, seconds: float) -> None:
-        """Count a batch of a run, and wait for a look at the state, which may ask to stop."""
+    def add_batch(self, pipeline: str, seconds: float) -> None:
+        """Count a batch, and the time that it took."""
         with self._lock:
-            run = self._runs.get(pipeline)
-            if run is None:
+            if (run := self._runs.get(pipeline)) is not None:
+                run.batches, run.seconds = run.batches + 1, run.seconds + seconds
+
+    def wait_for_look(self, pipeline: str) -> None:
+        """Between two batches of a run, wait for a look at the state, which may ask to stop."""
+        with self._lock:
+            if pipeline not in self._runs:
                 return
-            run.batches, run.seconds = run.batches + batches, run.seconds + seconds * bool(batches)
             # A look that is under way may have read the state before this batch ended.
             wanted = self._looks + (2 if self._is_looking else 1)
             self._wanted.set()

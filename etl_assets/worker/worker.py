@@ -148,7 +148,7 @@ class Worker:
 
     def _follow(self, crew: StepRunner, feed: Feed, held: Lease) -> None:
         """Carry a batch of a pipeline along its path, unless its state forbids it."""
-        name, began, is_batch = feed.pipeline.name, time.monotonic(), False
+        name, began = feed.pipeline.name, time.monotonic()
         with self._runs.working_on(name) as may_work:
             if not may_work:
                 return
@@ -160,9 +160,11 @@ class Worker:
                 self._carry(crew, feed, days, held, reads=not is_paused)
             if run is not None:
                 is_batch = run.progress.get("commits", 0.0) > commits
+                if is_batch:
+                    self._runs.add_batch(name, time.monotonic() - began)
                 if not is_paused and self._source_is_read(feed, run, is_batch=is_batch):
                     self._end_if_complete(feed.pipeline, run)
-        self._runs.end_batch(name, batches=int(is_batch), seconds=time.monotonic() - began)
+        self._runs.wait_for_look(name)
 
     def _source_is_read(self, feed: Feed, run: CarriedRun, *, is_batch: bool) -> bool:
         """Return whether a run has read what its source had when the run began."""
