@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
-if TYPE_CHECKING:
-    from etl_assets.observability.findings import Finding
-
-_COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
+from etl_assets.cli.shown_findings import show_findings
 
 
 @click.command(
@@ -35,20 +31,6 @@ def doctor(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([finding.as_json() for finding in findings]))
     else:
-        _show(findings)
+        show_findings(findings)
     if any(finding.status == "fail" for finding in findings):
         sys.exit(1)
-
-
-def _show(findings: list[Finding]) -> None:
-    for finding in findings:
-        mark = click.style(f"{finding.status.value:5}", fg=_COLORS[finding.status.value])
-        click.echo(f"{mark}{finding.check:18}{finding.detail}")
-        if finding.fix is not None:
-            click.echo(f"{'':5}{'':18}fix: {finding.fix}")
-    failed = sum(finding.status == "fail" for finding in findings)
-    warned = sum(finding.status == "warn" for finding in findings)
-    if failed or warned:
-        click.echo(f"{failed} failed, {warned} to look at", err=True)
-    else:
-        click.echo("all is well", err=True)

@@ -31,6 +31,7 @@ COMMANDS = {
     "dead-letters": "etl_assets.cli.dead_letters:dead_letters",
     "effects": "etl_assets.cli.effects:effects",
     "trace": "etl_assets.cli.trace:trace",
+    "cdc": "etl_assets.cli.cdc:cdc",
     "doctor": "etl_assets.cli.doctor:doctor",
 }
 """Import path of each command. Imported on use, so that a quick command does not pay for Dagster or Spark."""

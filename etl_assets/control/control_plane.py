@@ -43,7 +43,7 @@ class ControlPlane:
     @property
     def definitions(self) -> Definitions:
         """The pipelines that are declared over REST."""
-        return Definitions(self._settings, self.revisions)
+        return Definitions(self._settings, self.revisions, lambda name: self.runs.state_of(name).state)
 
     @property
     def runs(self) -> RunControls:

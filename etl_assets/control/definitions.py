@@ -16,6 +16,7 @@ from typing import Any
 from etl_assets.control.declarations import broken_without, declaration_of, judged
 from etl_assets.control.revisions import NewestRevisions, Revision, Revisions
 from etl_assets.control.snapshot import refresh_snapshot
+from etl_assets.control.states import ControlState
 from etl_assets.errors import ControlStoreUnavailable, DeclarationConflict, DeclarationRefused, NotFound
 from etl_assets.installed import Installed
 from etl_assets.pipelines.origin import DeclarationOrigin
@@ -25,6 +26,8 @@ from etl_assets.settings import Settings
 _MAX_TRIES = 20
 """Times that another change may come in between, before a client has to send its change again."""
 
+_BUSY = frozenset(state for state in ControlState if state.has_runner) | {ControlState.RUN_REQUESTED}
+"""States in which a runner may work on the pipeline, or is about to."""
 Matches = Callable[[int], bool]
 """Returns whether a revision is the one that the client has seen."""
 
@@ -34,10 +37,20 @@ class Definitions:
 
     Every change raises `ControlStoreUnavailable` while the store does not answer, and `StorageFailed` if the
     snapshot cannot be written. It may be stored then, and can be repeated.
+
+    Args:
+        settings: The platform file.
+        revisions: The revisions in the control store.
+        state_of: Returns the state of a pipeline's run control.
     """
 
-    def __init__(self, settings: Settings, revisions: Revisions) -> None:
-        self._settings, self._revisions = settings, revisions
+    def __init__(
+        self,
+        settings: Settings,
+        revisions: Revisions,
+        state_of: Callable[[str], ControlState] = lambda name: ControlState.IDLE,
+    ) -> None:
+        self._settings, self._revisions, self._state_of = settings, revisions, state_of
 
     def refresh(self) -> NewestRevisions:
         """Let the snapshot in the home folder have the newest revisions, and return them."""
@@ -96,13 +109,16 @@ class Definitions:
 
         Raises:
             NotFound: the tenant has no such pipeline.
-            DeclarationConflict: it is not declared over REST, is at another revision, or others need it.
+            DeclarationConflict: it is not declared over REST, is at another revision, has a run, or others
+                need it.
         """
 
         def change(newest: NewestRevisions) -> None:
             before = self._own(name, tenant, newest)
             if matches is not None:
                 _expect_seen(before, matches)
+            if (state := self._state_of(name)) in _BUSY:
+                raise _conflict(name, "run-under-way", f"is {state}", "cancel its run first, or wait for it")
             if others := broken_without(self._settings, name, tenant):
                 raise _in_use(name, tenant, others)
 

@@ -16,7 +16,7 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from etl_assets.control.change import ControlChange, ControlOrder
 from etl_assets.control.records import AuditEntry, HeldLease, PipelineControl, PipelineRun
-from etl_assets.control.schema import AUDIT, LEASES, PIPELINES, RUNS
+from etl_assets.control.schema import AUDIT, LEASES, PIPELINES, RUN_KEYS, RUNS
 from etl_assets.control.states import Action, ControlState, RetryPolicy, RunStatus
 
 
@@ -42,6 +42,18 @@ def read_runs(connection: sa.Connection, ids: Collection[str]) -> Mapping[str, P
         return {}
     rows = connection.execute(sa.select(RUNS).where(RUNS.c.id.in_(list(ids)))).mappings()
     return {row["id"]: as_run(row) for row in rows}
+
+
+def read_run_of_key(connection: sa.Connection, key: str) -> str | None:
+    """Return the id of the run that a request with a key got; None if there was none."""
+    return connection.execute(sa.select(RUN_KEYS.c.run_id).where(RUN_KEYS.c.key == key)).scalar()
+
+
+def write_run_key(connection: sa.Connection, key: str, run_id: str, now: dt.datetime) -> bool:
+    """Keep the run of a key, and return whether the key was free."""
+    insert = _insert(connection, RUN_KEYS).values(key=key, run_id=run_id, at=now)
+    kept = insert.on_conflict_do_nothing().returning(RUN_KEYS.c.key)
+    return connection.execute(kept).first() is not None
 
 
 def read_leases(connection: sa.Connection) -> tuple[HeldLease, ...]:

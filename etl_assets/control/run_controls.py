@@ -61,7 +61,9 @@ class RunControls:
 
     # For clients.
 
-    def request_run(self, pipeline: str, actor: str, reason: str = "", *, run_id: str = "") -> PipelineRun:
+    def request_run(
+        self, pipeline: str, actor: str, reason: str = "", *, run_id: str = "", key: str = ""
+    ) -> PipelineRun:
         """Ask for a run, and return it: a new one, or one that waits already and has not begun.
 
         Args:
@@ -69,13 +71,25 @@ class RunControls:
             actor: Who asks.
             reason: Why.
             run_id: Id for a new run. The same id again returns the same run, whatever has become of it.
+            key: Key of the request. The same key again returns the run that the first request got, also one
+                that waited already.
         """
+        if key:
+            with self._store.reading() as connection:
+                known = rows.read_run_of_key(connection, key)
+            if known is not None:
+                return self.run(known)
         if run_id:
             try:
                 return self.run(run_id)
             except NotFound:
                 pass
-        made = self._act(pipeline, Action.RUN, actor, reason, new_run_id=run_id or self._new_id())
+        try:
+            made = self._act(
+                pipeline, Action.RUN, actor, reason, new_run_id=run_id or self._new_id(), key=key
+            )
+        except _KeyTaken:  # by the same request, sent twice at once
+            return self.request_run(pipeline, actor, reason, run_id=run_id, key=key)
         assert made.run_id is not None
         return self.run(made.run_id)
 
@@ -315,10 +329,12 @@ class RunControls:
         lease: RunLease | None = None,
         failure: RunFailure | None = None,
         expired: HeldLease | None = None,
+        key: str = "",
     ) -> ControlChange:
         """Perform an action in one transaction, again while other processes change the same row.
 
         Raises:
+            _KeyTaken: another request with the key has got a run.
             TransitionRefused: the state does not allow it.
             LeaseLost: the lease, or the one that has expired, is no longer that of the pipeline.
             ControlStoreUnavailable: other processes changed the row each time.
@@ -338,11 +354,12 @@ class RunControls:
                     failure=failure,
                 )
                 made = change(before, rows.read_runs(connection, named), order)
-                if made.is_nothing:
-                    return made
-                if not rows.write_change(connection, made, order):
-                    continue
-                self._keep_leases(connection, made, order, expired)
+                if not made.is_nothing:
+                    if not rows.write_change(connection, made, order):
+                        continue
+                    self._keep_leases(connection, made, order, expired)
+                if key and not rows.write_run_key(connection, key, str(made.run_id), order.now):
+                    raise _KeyTaken
                 return made
         raise ControlStoreUnavailable(
             f"the control of {pipeline} was changed by other processes {_MAX_TRIES} times in a row",
@@ -365,6 +382,10 @@ class RunControls:
                 )
         elif made.before.state.has_runner and not made.after.state.has_runner:
             rows.remove_lease(connection, pipeline, token)
+
+
+class _KeyTaken(Exception):
+    """Another request with the same key was first; raised to roll the transaction back."""
 
 
 def _lost(lease: RunLease) -> LeaseLost:

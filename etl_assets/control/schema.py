@@ -68,6 +68,13 @@ RUNS = sa.Table(
     sa.Column("next_attempt_at", UtcTime),
     sa.Index("control_runs_of_pipeline", "pipeline", "requested_at", "id"),
 )
+RUN_KEYS = sa.Table(
+    "control_run_keys",
+    METADATA,
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("run_id", sa.Text, nullable=False),
+    sa.Column("at", UtcTime, nullable=False),
+)
 LEASES = sa.Table(
     "control_leases",
     METADATA,

@@ -26,7 +26,8 @@ class RestClient:
     def __init__(self, service: Service, **token: Any) -> None:
         self.service, self._app = service, build_app(service)
         scopes = [Scope(each) for each in token.pop("scopes", ["admin"])]
-        _, self._secret = Tokens(service.settings.home).add("robot", now=now_utc(), scopes=scopes, **token)
+        name = token.pop("client", "robot")
+        _, self._secret = Tokens(service.settings.home).add(name, now=now_utc(), scopes=scopes, **token)
 
     def send(self, method: str, path: str, **given: Any) -> httpx.Response:
         return asyncio.run(self.send_in_loop(method, path, **given))

@@ -216,7 +216,7 @@ def with_value(content: Any, place: tuple, value: Any) -> Any:
 def test_no_declaration_makes_the_server_fail(client):
     client.post("/v1/pipelines", FILMS)
 
-    @settings(max_examples=150, deadline=None, suppress_health_check=[*HealthCheck], database=None)
+    @settings(max_examples=80, deadline=None, suppress_health_check=[*HealthCheck], database=None)
     @given(place=st.sampled_from(PLACES), value=JSON)
     def check(place, value):
         content = json.dumps(with_value(LOOKS_UP, place, value)).encode()

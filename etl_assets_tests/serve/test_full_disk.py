@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 from deltalake import DeltaTable
 
 from etl_assets.settings import load_settings
+from etl_assets_tests.reference.small_disk import fill, small_disk
 from etl_assets_tests.serve.ingest_process import ingest
 from etl_assets_tests.serve.server_process import PIPELINE, ServerProcess, serving, write_installation
 
@@ -25,29 +25,9 @@ CLIENTS, ROUNDS = 4, 3
 
 
 @pytest.fixture
-def small_disk(tmp_path):
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip(f"a size-limited tmpfs cannot be mounted by this user: {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def fill(disk: Path) -> Path:
-    filler = disk / "filler"
-    with filler.open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(b"\0" * 4_096)
-        except OSError:
-            return filler
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk", mebibytes=32) as folder:
+        yield folder
 
 
 class Load:
@@ -95,18 +75,18 @@ class Load:
 
 
 def test_what_a_full_disk_refuses_is_not_acknowledged_and_what_was_acknowledged_counts_once(
-    tmp_path, small_disk, monkeypatch
+    tmp_path, disk, monkeypatch
 ):
     monkeypatch.setenv("ETL_ASSETS_HOME", str(tmp_path))
     # Without ids every record that is stored twice would be two rows.
-    domains = [{"name": "local", "root": str(small_disk / "data")}]
+    domains = [{"name": "local", "root": str(disk / "data")}]
     write_installation(tmp_path, with_id=False, domains=domains)
     load = Load()
     with serving(tmp_path) as server:
         with load.against(server):
             for _ in range(ROUNDS):
                 load.until_more(202)
-                filler = fill(small_disk)
+                filler = fill(disk)
                 load.until_more(503)
                 with server.client() as client:
                     assert client.get(f"{server.url}/health").status_code == 200
@@ -115,7 +95,7 @@ def test_what_a_full_disk_refuses_is_not_acknowledged_and_what_was_acknowledged_
         assert server.terminate() is not None
     assert set(load.seen) == {202, 503}
     assert all(each["domains"] == {"local": "No space left on device"} for each in load.refusals)
-    left = [path.name for path in small_disk.rglob("journal/**/.*")]
+    left = [path.name for path in disk.rglob("journal/**/.*")]
     assert not left, "what could not be written is gone"
     ingest()
     table = load_settings().placement().domains[0].table_path(f"{PIPELINE}_source")

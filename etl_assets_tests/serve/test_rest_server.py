@@ -60,6 +60,10 @@ OPERATIONS = [
     ("PUT", "/v1/pipelines/{name}"),
     ("GET", "/v1/pipelines/{name}/revisions"),
     ("GET", "/v1/pipelines/{name}/revisions/{revision}"),
+    *(("POST", f"/v1/pipelines/{{name}}/{each}") for each in ("run", "pause", "resume", "cancel", "retry")),
+    ("GET", "/v1/pipelines/{name}/state"),
+    ("GET", "/v1/pipelines/{name}/runs"),
+    ("GET", "/v1/pipelines/{name}/runs/{id}"),
     ("DELETE", "/v1/pipelines/{name}"),
 ]
 CHANGES = ("PUT", "DELETE")
@@ -114,5 +118,9 @@ def test_the_commands_of_the_page_do_what_it_says(tmp_path, monkeypatch):
         '"origin":"rest","read_only":false,"state":"ok"',
         '"field":"columns.title.type"',
         '"revision":2,"at":"',
+        '"status":"requested"',
+        '"state":"PAUSED"',
+        '"type":"urn:etl-assets:problem:transition-refused"',
+        '"status":"canceled"',
     ):
         assert expected in printed, printed

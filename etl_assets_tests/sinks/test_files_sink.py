@@ -29,6 +29,7 @@ from etl_assets.sinks.files.sink import FilesSink
 from etl_assets_tests.reference.fault_proxy import Fault, FaultProxy
 from etl_assets_tests.reference.object_store_server import BUCKET, ObjectStoreServer
 from etl_assets_tests.reference.peak_memory import growth
+from etl_assets_tests.reference.small_disk import fill, small_disk
 from etl_assets_tests.sinks.contract import SinkContract
 from etl_assets_tests.sinks.deliveries import CONTRACT, PARTITIONED, at, delivery, film, many
 
@@ -327,24 +328,16 @@ def test_a_target_outside_of_the_root_is_refused(tmp_path):
 
 
 def test_a_full_disk_changes_nothing(tmp_path):
-    mount = tmp_path / "small"
-    mount.mkdir()
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(mount)], capture_output=True)
-    if made.returncode:
-        pytest.skip("no tmpfs can be mounted here")
-    try:
-        sink = sink_of(str(mount))
+    with small_disk(tmp_path / "small", mebibytes=1) as disk:
+        sink = sink_of(str(disk))
         sink.deliver(delivery(None, at(1), [film("a")]))
-        filler = mount / "filler"
-        filler.write_bytes(b"x" * 960_000)
+        filler = fill(disk)
         with pytest.raises(SinkUnavailable, match="No space left"):
             sink.deliver(many(at(1), at(2), 50_000))
-        assert counts(str(mount)) == {"a": 1}
         filler.unlink()
+        assert counts(str(disk)) == {"a": 1}
         sink.deliver(delivery(at(1), at(2), [film("b")]))
-        assert counts(str(mount)) == {"a": 1, "b": 1}
-    finally:
-        subprocess.run(["umount", str(mount)], check=True)
+        assert counts(str(disk)) == {"a": 1, "b": 1}
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ space.
 from __future__ import annotations
 
 import dataclasses
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,40 +13,19 @@ import pytest
 from etl_assets.delta.write import commit as committing
 from etl_assets.error_policy import Decision, advice, decide
 from etl_assets_tests.pipeline import Pipeline, event
+from etl_assets_tests.reference.small_disk import fill, small_disk
 
 pytestmark = pytest.mark.spark
 
-PIECE = b"\0" * 4096
-
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip(f"a size-limited tmpfs cannot be mounted by this user: {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk", mebibytes=16) as folder:
+        yield folder
 
 
-def fill(disk: Path) -> Path:
-    filler = disk / "filler"
-    with filler.open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(PIECE)
-        except OSError:
-            return filler
-
-
-def test_a_run_that_meets_a_full_disk_says_so_and_the_next_one_completes(pipeline, small_disk, monkeypatch):
-    platform: Pipeline = dataclasses.replace(pipeline, root=small_disk / "data")
+def test_a_run_that_meets_a_full_disk_says_so_and_the_next_one_completes(pipeline, disk, monkeypatch):
+    platform: Pipeline = dataclasses.replace(pipeline, root=disk / "data")
     platform.land([event(1), event(2)])
     platform.run(only=["raw_events"])
     platform.land([event(number) for number in range(2, 500)], name="b.jsonl")
@@ -58,7 +36,7 @@ def test_a_run_that_meets_a_full_disk_says_so_and_the_next_one_completes(pipelin
         assert decide(failed.value) is Decision.STOP
         assert "free space" in advice(failed.value)
 
-    filler = fill(small_disk)
+    filler = fill(disk)
     meets_a_full_disk()
     filler.unlink()
 
@@ -66,7 +44,7 @@ def test_a_run_that_meets_a_full_disk_says_so_and_the_next_one_completes(pipelin
 
     def fill_and_execute(spark, table, *args) -> None:
         if table.name == "raw_events":
-            fill(small_disk)
+            fill(disk)
         execute(spark, table, *args)
 
     monkeypatch.setattr(committing, "_execute", fill_and_execute)

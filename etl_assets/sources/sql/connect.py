@@ -51,7 +51,7 @@ def query_database(source: SqlSource, settings: Settings) -> Database:
         case PostgresConnection() as found:
             return PostgresQuery(
                 name=source.connection,
-                address=_address(found),
+                address=postgres_address(found),
                 query=source.query,
                 key=source.keys[0],
                 id=source.keys[1],
@@ -71,7 +71,13 @@ def query_database(source: SqlSource, settings: Settings) -> Database:
     )
 
 
-def _address(found: PostgresConnection) -> str:
+def postgres_address(found: PostgresConnection) -> str:
+    """Return libpq's connection string of a connection, with its password.
+
+    Raises:
+        RuntimeMissing: the package psycopg is not installed.
+        SettingsError: an environment variable with a secret is not set.
+    """
     try:
         from psycopg.conninfo import make_conninfo
     except ImportError as error:
