@@ -1,7 +1,7 @@
 """The runs that a worker carries, and which pipelines it may work on: what run control says, obeyed.
 
 Belongs here: claims, heartbeats, progress and the end of runs, and the states as of the last look. Does not
-belong here: the work (`worker.py`), when a run has carried everything (`run_horizon.py`), and what an action
+belong here: the work (`worker.py`), when a run has carried everything (`run_ends.py`), and what an action
 does to a state (`control/`).
 
 One thread looks at the store. The threads that work ask what it has seen, so none of them waits for the
@@ -166,9 +166,10 @@ class CarriedRuns:
 
     # For the thread that looks at the store.
 
-    def wait(self, seconds: float = LOOK_SECONDS) -> None:
-        """Wait until the next look is due, or a batch has ended."""
-        self._wanted.wait(seconds)
+    def look_and_wait(self) -> None:
+        """Look at the store, and wait until the next look is due, or a batch has ended."""
+        self.look()
+        self._wanted.wait(LOOK_SECONDS)
 
     def wake(self) -> None:
         """Let the next look begin now."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from etl_assets.pipelines.catalog import Catalog
 from etl_assets.pipelines.pipeline import Pipeline
 from etl_assets.sources.unread_days import WatchCursor, Watched
 
@@ -37,3 +38,13 @@ class Feed:
     def path(self) -> tuple[str, ...]:
         """Names of the tables of its data path."""
         return tuple(stage.name for stage in self.pipeline.path)
+
+
+def feeds_of(catalog: Catalog, before: Iterable[Feed] = ()) -> tuple[Feed, ...]:
+    """Return the feeds of the pipelines that read a source; each goes on from where it was before."""
+    cursors = {feed.pipeline.name: feed.cursor for feed in before}
+    return tuple(
+        Feed(pipeline, cursor=cursors.get(pipeline.name, WatchCursor()))
+        for pipeline in catalog.pipelines
+        if pipeline.path
+    )

@@ -26,28 +26,28 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from etl_assets.error_policy import told
-from etl_assets.errors import EtlAssetsError, SourceUnreadable
-from etl_assets.observability.pending import days_behind, source_of, watch_source
+from etl_assets.errors import EtlAssetsError
+from etl_assets.observability.pending import days_behind, watch_source
 from etl_assets.resources.cancellation import interrupted
 from etl_assets.resources.spark import LONG_LIVED, spark_config
 from etl_assets.sensors.alerts import AlertKind, write_alert
-from etl_assets.sensors.source_pauses import paused_sources
-from etl_assets.sources.unread_days import WatchCursor
-from etl_assets.steps.placing import once_led, place
+from etl_assets.steps.placing import once_led
 from etl_assets.steps.step import READ, StepReport, logger
-from etl_assets.worker.carried_runs import CarriedRun, CarriedRuns
+from etl_assets.worker.carried_runs import CarriedRuns
 from etl_assets.worker.deliveries import Deliveries
-from etl_assets.worker.feed import Feed
+from etl_assets.worker.feed import Feed, feeds_of
+from etl_assets.worker.invariant_watch import InvariantWatch
 from etl_assets.worker.lease import Lease, lease
+from etl_assets.worker.limit_watch import LimitWatch
 from etl_assets.worker.pauses import Backoffs, WorkItem
+from etl_assets.worker.repeated_tasks import repeat
 from etl_assets.worker.reports import Reports
-from etl_assets.worker.run_horizon import has_read_all
+from etl_assets.worker.run_ends import RunEnds
 from etl_assets.worker.session import Session
 from etl_assets.worker.signals import interrupted_by
 from etl_assets.worker.step_runner import StepOutcome, StepRunner
 
 if TYPE_CHECKING:
-    from etl_assets.observability.lag_limits import SourcePause
     from etl_assets.pipelines.pipeline import Pipeline
     from etl_assets.settings import Settings
     from etl_assets.worker.reports import Event
@@ -75,7 +75,7 @@ class Worker:
     ) -> None:
         self._settings, self._pace = settings, settings.worker
         self._catalog = settings.catalog()
-        self._feeds = tuple(Feed(pipeline) for pipeline in self._catalog.pipelines if pipeline.path)
+        self._feeds = feeds_of(self._catalog)
         self._heard = heard
         self._reports = Reports(settings, tell, worker=f"{socket.gethostname()}:{os.getpid()}")
         config = spark_config(settings.spark)
@@ -89,6 +89,7 @@ class Worker:
             pipelines=lambda: [pipeline.name for pipeline in self._catalog.pipelines],
             begun=self._try_all_at_once,
         )
+        self._ends = RunEnds(settings, self._runs)
         self._deliveries = Deliveries(
             settings,
             self._deliver_to,
@@ -100,10 +101,10 @@ class Worker:
         self._lost: Exception | None = None
         self._pauses: Backoffs = Backoffs()
         self._pauses_lock = threading.Lock()
-        self._paused: Mapping[str, SourcePause] = {}
-        self._check_at = 0.0
-        self._broken: dict[tuple[str, str], int] = {}
-        self._current_at: dict[str, float] = {}
+        self._limits = LimitWatch(settings)
+        self._invariants = InvariantWatch(
+            self._reports, self._alert, interval_seconds=self._pace.report_interval_seconds
+        )
 
     def run(self) -> None:
         """Follow the sources until SIGTERM or SIGINT.
@@ -119,7 +120,7 @@ class Worker:
                 self._sessions["path"]()
                 logger.warning("working on the sources of %s", self._followed())
                 threads = [
-                    self._started("control", self._look_at_control, 0.0),
+                    self._started("control", self._runs.look_and_wait, 0.0),
                     self._started("derived", self._bring_up_to_date, self._pace.derived_interval_seconds),
                     self._started("sinks", self._deliveries.look, self._pace.batch_interval_seconds),
                     self._started("reports", self._reports.tell, self._pace.report_interval_seconds),
@@ -137,12 +138,10 @@ class Worker:
             began = time.monotonic()
             held.alive()
             self._take_up_declarations()
-            self._look_at_limits()
+            self._limits.look()
             for feed in self._feeds:
                 self._follow(crew, feed, held)
-            for pipeline in self._catalog.pipelines:
-                if not pipeline.path and (run := self._runs.run_of(pipeline.name)) is not None:
-                    self._end_if_complete(pipeline, run)
+            self._ends.end_without_source(self._catalog.pipelines)
             self._leaving.wait(max(0.0, began + self._pace.batch_interval_seconds - time.monotonic()))
         raise self._lost
 
@@ -154,7 +153,7 @@ class Worker:
                 return
             run = self._runs.run_of(name)
             commits = 0.0 if run is None else run.progress.get("commits", 0.0)
-            is_paused = name in self._paused
+            is_paused = name in self._limits.paused
             days = self._left_behind(feed) if is_paused else self._days_to_carry(feed)
             if days:
                 self._carry(crew, feed, days, held, reads=not is_paused)
@@ -162,93 +161,27 @@ class Worker:
                 is_batch = run.progress.get("commits", 0.0) > commits
                 if is_batch:
                     self._runs.add_batch(name, time.monotonic() - began)
-                if not is_paused and self._source_is_read(feed, run, is_batch=is_batch):
-                    self._end_if_complete(feed.pipeline, run)
+                if not is_paused:
+                    self._ends.end_after_batch(feed, run, read_nothing=not is_batch)
         self._runs.wait_for_look(name)
-
-    def _source_is_read(self, feed: Feed, run: CarriedRun, *, is_batch: bool) -> bool:
-        """Return whether a run has read what its source had when the run began."""
-        if "source_read" in run.progress:
-            return True
-        found, now = feed.found, dt.datetime.now(dt.UTC)
-        if found is None:
-            return False
-        if found.unreadable:
-            day, why = next(iter(found.unreadable.items()))
-            error = SourceUnreadable(f"{day}: {why}", fix="see what it names, then `retry`", file=f"{day}")
-            self._runs.fail(feed.pipeline.name, error)
-            return False
-        if found.lag is not None and found.lag.records is not None:
-            run.progress.setdefault("first_records", found.lag.records)
-        stage = feed.pipeline.path[0]
-        domain = place(self._settings.placement(), stage.name)
-        # Days that have something unread, of which nothing was read: another process has just read it.
-        is_read = bool(found.ready and not is_batch) or has_read_all(
-            found,
-            begun=run.begun,
-            now=now,
-            settle_seconds=source_of(stage, self._settings, domain).settle_seconds,
-            read=run.progress.get("read", 0.0),
-            first_records=run.progress.get("first_records"),
-        )
-        if is_read:
-            run.progress["source_read"] = time.monotonic()
-        return is_read
-
-    def _end_if_complete(self, pipeline: Pipeline, run: CarriedRun) -> None:
-        """End a run once the tables of its pipeline are current, and its sinks have everything.
-
-        A table that is behind again is current enough if a pass over the derived tables, or a delivery,
-        has begun since the source was read.
-        """
-        since = run.progress.setdefault("source_read", time.monotonic())
-        behind = self._behind().keys() & set(pipeline.names)
-        if all(self._current_at.get(table, 0.0) > since for table in behind):
-            self._runs.complete(pipeline.name)
-
-    def _look_at_control(self) -> None:
-        self._runs.look()
-        self._runs.wait()
 
     def _try_all_at_once(self, pipeline: str) -> None:
         """End the backoffs of a pipeline: its run has attempts of its own."""
-        found = next((each for each in self._catalog.pipelines if each.name == pipeline), None)
-        if found is None:
-            return
-        with self._pauses_lock:
-            of_pipeline = [item for item in self._pauses.by_thing if item[0] in found.names]
-            self._pauses = self._pauses.succeeded(of_pipeline)
-        self._deliveries.try_at_once(found.names)
+        for found in (each for each in self._catalog.pipelines if each.name == pipeline):
+            with self._pauses_lock:
+                self._pauses = self._pauses.without(found.names)
+            self._deliveries.try_at_once(found.names)
 
     def _pipeline_of(self, table: str) -> str:
         pipeline = self._catalog.pipeline_of(table)
         return "" if pipeline is None else pipeline.name
-
-    def _look_at_limits(self) -> None:
-        """Find the sources that wait for a sink. While the tables cannot be read, those that waited wait."""
-        try:
-            paused = paused_sources(self._settings, dt.datetime.now(dt.UTC))
-        except (EtlAssetsError, OSError) as error:
-            logger.warning("lag limits cannot be looked at now: %s", error)
-            return
-        for name in paused.keys() - self._paused.keys():
-            logger.warning("%s", paused[name])
-        for name in self._paused.keys() - paused.keys():
-            logger.warning("the source of %s is read again", name)
-        self._paused = paused
 
     def _take_up_declarations(self) -> None:
         """Follow the pipelines as they are declared now; each goes on from where it is."""
         catalog = self._settings.catalog()
         if catalog is self._catalog:
             return
-        cursors = {feed.pipeline.name: feed.cursor for feed in self._feeds}
-        self._catalog = catalog
-        self._feeds = tuple(
-            Feed(pipeline, cursor=cursors.get(pipeline.name, WatchCursor()))
-            for pipeline in catalog.pipelines
-            if pipeline.path
-        )
+        self._catalog, self._feeds = catalog, feeds_of(catalog, self._feeds)
         logger.warning("working on the sources of %s", self._followed())
         self._behind()
 
@@ -369,7 +302,7 @@ class Worker:
     def _take(self, table: str, days: Sequence[dt.date], done: StepOutcome) -> None:
         """Pass on the report of what a step did."""
         if not done.failed:
-            self._current_at[table] = done.began
+            self._ends.note_step(table, done.began)
         if done.report is None:
             return
         self._heard(table, done.report)
@@ -400,34 +333,7 @@ class Worker:
                 self._pauses = self._pauses.failed(things, error, time.monotonic())
 
     def _check(self, now: float) -> None:
-        """Evaluate the invariants once per report, but those of a pipeline whose path is behind.
-
-        An invariant that is broken twice in a row is not explained by another process's commit. It raises one
-        alert until it holds again.
-        """
-        if now < self._check_at:
-            return
-        self._check_at = now + self._pace.report_interval_seconds
-        behind = self._behind()
-        # One pipeline may be behind for any time: the others are evaluated.
-        current = [feed.pipeline for feed in self._feeds if behind.keys().isdisjoint(feed.path)]
-        invariants = [invariant for pipeline in current for invariant in pipeline.invariants]
-        try:
-            broken = self._reports.check(invariants)
-        except (EtlAssetsError, OSError) as error:
-            logger.warning("the invariants cannot be evaluated now: %s", error)
-            return
-        evaluated = {(invariant.table, invariant.name) for invariant in invariants}
-        kept = {check: times for check, times in self._broken.items() if check not in evaluated}
-        self._broken = kept | {check: self._broken.get(check, 0) + 1 for check in broken}
-        for (asset, check), found in broken.items():
-            logger.error("%s: %s", asset, found)
-            if self._broken[asset, check] == 2:
-                fix = (
-                    "run the days it names; if it still fails, stop writing and see the runbook, `A check"
-                    " failed`"
-                )
-                self._alert({"partition": "", "step": asset, "error": f"{found}\n  fix: {fix}"})
+        self._invariants.check(now, self._feeds, self._behind)
 
     def _alert(self, alert: Mapping[str, str]) -> None:
         with suppress(OSError):  # the disk may be what failed
@@ -472,21 +378,13 @@ class Worker:
         return interrupted() or self._leaving.is_set()
 
     def _started(self, name: str, task: Callable[[], object], interval_seconds: float) -> threading.Thread:
-        """Start a thread that repeats a task until the process leaves."""
-
-        def again() -> None:
-            while not self._leaving.wait(interval_seconds):
-                try:
-                    task()
-                except Exception as error:  # noqa: BLE001 - raised in the main thread, which ends the process
-                    if not self._is_leaving():
-                        logger.exception("the thread %s cannot go on", name)
-                        self._end_with(error)
-                    return
-
-        thread = threading.Thread(target=again, name=name, daemon=True)
-        thread.start()
-        return thread
+        return repeat(
+            task,
+            name=name,
+            interval_seconds=interval_seconds,
+            leaving=self._leaving,
+            lost=lambda error: None if self._is_leaving() else self._end_with(error),
+        )
 
     def _leave(self, threads: Sequence[threading.Thread]) -> None:
         self._leaving.set()

@@ -20,7 +20,7 @@ from etl_assets.sensors.sources import source_sensors
 from etl_assets.settings import Settings, load_settings
 from etl_assets.sources.ranges import Lag
 from etl_assets.sources.unread_days import WatchCursor, Watched
-from etl_assets.worker.run_horizon import has_read_all
+from etl_assets.worker.run_ends import has_read_all
 from etl_assets_tests.control.model import NOW, later
 
 DECLARED = """
