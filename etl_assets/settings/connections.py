@@ -107,7 +107,7 @@ class PostgresConnection(Connection):
     port: Annotated[Port, Field(description="port")] = 5432
     database: Annotated[str, Field(description="name of the database", min_length=1, max_length=63)]
     user: Annotated[str | None, Field(min_length=1, description="by default the user of the process")] = None
-    password: Annotated[Secret | None, Field(description="`${NAME}`, an environment variable")] = None
+    password: Annotated[Secret | None, Field(description="`${NAME}` or `${file:/path}`")] = None
     sslmode: Annotated[
         Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"],
         Field(description="as libpq has it"),
@@ -154,7 +154,7 @@ class SqlConnection(Connection):
     port: Annotated[Port | None, Field(description="port")] = None
     database: Annotated[str | None, Field(min_length=1, description="its name; for SQLite the file")] = None
     user: Annotated[str | None, Field(description="user; by default none is sent", min_length=1)] = None
-    password: Annotated[Secret | None, Field(description="`${NAME}`, an environment variable")] = None
+    password: Annotated[Secret | None, Field(description="`${NAME}` or `${file:/path}`")] = None
     options: Annotated[Mapping[str, str], Field(description="query parameters of the URL")] = {}
 
 
@@ -170,7 +170,7 @@ class SchemaRegistry(Section):
         ),
     ]
     user: Annotated[str | None, Field(description="user; by default none is sent", min_length=1)] = None
-    password: Annotated[Secret | None, Field(description="`${NAME}`, an environment variable")] = None
+    password: Annotated[Secret | None, Field(description="`${NAME}` or `${file:/path}`")] = None
     ca_file: Annotated[
         str | None, Field(description="file of certificates that sign the server's", min_length=1)
     ] = None
@@ -194,7 +194,7 @@ class KafkaConnection(Connection):
         Field(description="how user and password are sent"),
     ] = None
     user: Annotated[str | None, Field(description="user; by default none is sent", min_length=1)] = None
-    password: Annotated[Secret | None, Field(description="`${NAME}`, an environment variable")] = None
+    password: Annotated[Secret | None, Field(description="`${NAME}` or `${file:/path}`")] = None
     ca_file: Annotated[
         str | None, Field(description="file of certificates that sign the server's", min_length=1)
     ] = None
@@ -202,7 +202,7 @@ class KafkaConnection(Connection):
         str | None, Field(description="file of the client certificate", min_length=1)
     ] = None
     key_file: Annotated[str | None, Field(description="file of its key", min_length=1)] = None
-    key_password: Annotated[Secret | None, Field(description="`${NAME}`, an environment variable")] = None
+    key_password: Annotated[Secret | None, Field(description="`${NAME}` or `${file:/path}`")] = None
     schema_registry: Annotated[
         SchemaRegistry | None,
         Field(description="where schemas of values are, for Avro and JSON Schema"),
@@ -237,7 +237,7 @@ class SearchConnection(Connection):
         Field(description="addresses of its nodes", min_length=1, examples=[["https://localhost:9200"]]),
     ]
     user: Annotated[str | None, Field(description="user; by default none is sent", min_length=1)] = None
-    password: Annotated[Secret | None, Field(description="`${NAME}`, an environment variable")] = None
+    password: Annotated[Secret | None, Field(description="`${NAME}` or `${file:/path}`")] = None
     ca_file: Annotated[
         str | None, Field(description="file of certificates that sign the server's", min_length=1)
     ] = None
@@ -267,10 +267,14 @@ class ObjectStoreConnection(Connection):
     region: Annotated[str | None, Field(description="region", min_length=1)] = None
     access_key_id: Annotated[
         Secret | None,
-        Field(description="`${NAME}`; by default as the provider's own tools find it; of Azure the account"),
+        Field(
+            description="`${NAME}` or `${file:/path}`; by default as the provider's own tools find it; of"
+            " Azure the account"
+        ),
     ] = None
     secret_access_key: Annotated[
-        Secret | None, Field(description="`${NAME}`; by default as the provider's own tools find it")
+        Secret | None,
+        Field(description="`${NAME}` or `${file:/path}`; by default as the provider's own tools find it"),
     ] = None
 
 
@@ -315,12 +319,15 @@ class WebhookConnection(Connection):
         AfterValidator(_headers),
         Field(
             examples=[{"Authorization": "Bearer ${HOOKS_TOKEN}"}],
-            description="headers of each call; `${NAME}` in them is an environment variable",
+            description="headers of each call; with secrets as `${NAME}` or `${file:/path}`",
         ),
     ] = {}
     signing_secret: Annotated[
         Secret | None,
-        Field(description="`${NAME}`, a `whsec_…` secret of Standard Webhooks; by default nothing is signed"),
+        Field(
+            description="`${NAME}` or `${file:/path}`, a `whsec_…` secret of Standard Webhooks; by default"
+            " nothing is signed"
+        ),
     ] = None
     ca_file: Annotated[
         str | None, Field(description="file of certificates that sign the server's", min_length=1)

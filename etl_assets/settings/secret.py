@@ -1,4 +1,4 @@
-"""A secret in the platform file: a reference to an environment variable, never the value.
+"""A secret in the platform file: a reference to an environment variable or a file, never the value.
 
 The value is read where a connection is opened, so that settings can be shown, and a changed value needs no
 restart.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -16,36 +17,62 @@ from pydantic_core import CoreSchema, core_schema
 from etl_assets.environment import value_of
 from etl_assets.errors import SettingsError
 
-_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-
+_REFERENCE = re.compile(r"\$\{(?:[A-Za-z_][A-Za-z0-9_]*|file:/[^${}]+)\}")
+_FILE = "file:"
+_MAX_BYTES = 65_536
 
 _HOLDS_CREDENTIALS = re.compile(r"authorization|cookie|token|secret|api-?key|password", re.IGNORECASE)
 
 
 class Secret(str):
-    """The text `${NAME}`. A value written in its place is refused without being shown."""
+    """The text `${NAME}` or `${file:/path}`. A value written in its place is refused without being shown."""
 
     __slots__ = ()
 
     @property
-    def variable(self) -> str:
-        """The environment variable."""
+    def reference(self) -> str:
+        """What is between the braces: the name of the environment variable, or `file:` and a path."""
         return self[2:-1]
 
+    @property
+    def label(self) -> str:
+        """Where the secret is, for messages."""
+        is_file = self.reference.startswith(_FILE)
+        return f"the file {self._path}" if is_file else f"the environment variable {self.reference}"
+
     def value(self, environ: Mapping[str, str] | None = None) -> str:
-        """Return the secret.
+        """Return the secret: the variable's value, or the file's text without the line feed at its end.
 
         Raises:
-            SettingsError: the variable is not set.
+            SettingsError: the variable is not set, or the file cannot be read or is empty.
         """
-        found = value_of(self.variable, environ)
+        if self.reference.startswith(_FILE):
+            return self._content()
+        found = value_of(self.reference, environ)
         if found is None:
-            raise SettingsError(
-                f"the environment variable {self.variable}, which a connection names, is not set",
-                fix=f"set {self.variable} where the platform runs",
-                field=self.variable,
-            )
+            raise self._unusable("is not set", f"set {self.reference} where the platform runs")
         return found
+
+    @property
+    def _path(self) -> Path:
+        return Path(self.reference.removeprefix(_FILE))
+
+    def _content(self) -> str:
+        fix = "mount the secret there, readable for the user of the platform's processes"
+        try:
+            with self._path.open("rb") as file:
+                content = file.read(_MAX_BYTES + 1)
+            text = content.decode("utf-8").removesuffix("\n").removesuffix("\r")
+        except OSError as error:
+            raise self._unusable(f"cannot be read: {error.strerror}", fix) from error
+        except UnicodeDecodeError:
+            raise self._unusable("is not text in UTF-8", fix) from None
+        if not text or len(content) > _MAX_BYTES:
+            raise self._unusable("is empty" if not text else f"has more than {_MAX_BYTES:,} bytes", fix)
+        return text
+
+    def _unusable(self, why: str, fix: str) -> SettingsError:
+        return SettingsError(f"{self.label}, which a connection names, {why}", fix=fix, field=self.reference)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -64,12 +91,15 @@ class Secret(str):
     @classmethod
     def _validated(cls, value: Any) -> Secret:
         if not isinstance(value, str) or not _REFERENCE.fullmatch(value):
-            raise ValueError("a secret does not stand in the file; write `${NAME}`, an environment variable")
+            raise ValueError(
+                "a secret does not stand in the file; write `${NAME}`, an environment variable, or"
+                " `${file:/run/secrets/name}`"
+            )
         return cls(value)
 
 
 class TextWithSecrets(str):
-    """A text in which `${NAME}` stands for an environment variable: `Bearer ${TOKEN}`."""
+    """A text with secrets in it: `Bearer ${TOKEN}`, `Bearer ${file:/run/secrets/token}`."""
 
     __slots__ = ()
 
@@ -79,10 +109,10 @@ class TextWithSecrets(str):
         return tuple(Secret(found[0]) for found in _REFERENCE.finditer(self))
 
     def value(self, environ: Mapping[str, str] | None = None) -> str:
-        """Return the text with the values of the variables.
+        """Return the text with the secrets in place of the references.
 
         Raises:
-            SettingsError: a variable is not set.
+            SettingsError: a variable is not set, or a file cannot be read.
         """
         return _REFERENCE.sub(lambda found: Secret(found[0]).value(environ), self)
 

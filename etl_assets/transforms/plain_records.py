@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from etl_assets.contracts.arrow_rules import holds
 from etl_assets.contracts.arrow_types import arrow_type
 from etl_assets.contracts.column_types import MAX_DECIMAL_PRECISION, DecimalType, ScalarType
 from etl_assets.contracts.columns import Column
+from etl_assets.contracts.json_fields import json_fields
 from etl_assets.contracts.rules import AtLeast, AtMost, MaxCharacters, NotEmpty, NotNull, OneOf
 from etl_assets.transforms.typed_records import RecordColumn
 
@@ -112,7 +113,7 @@ class PlainRecords:
         """
         import pyarrow as pa
 
-        parsed = _parsed(records, {each.field: _json_type(each.column) for each in self.columns})
+        parsed = json_fields(records, {each.field: _json_type(each.column) for each in self.columns})
         is_plain = [pa.repeat(pa.scalar(True), len(records))]
         values = []
         for each in self.columns:
@@ -151,28 +152,6 @@ def _json_type(column: Column) -> pa.DataType | None:
     if not isinstance(column.parsed_type, ScalarType | DecimalType):
         return None
     return pa.string() if column.type in _TEXTS else arrow_type(column.parsed_type)
-
-
-def _parsed(records: pa.Array, types: Mapping[str, Any]) -> pa.Table:
-    """Return fields of records, one row a record; null where a field is missing.
-
-    Raises:
-        pa.ArrowInvalid: a field of a record has a value of another kind.
-    """
-    import pyarrow as pa
-    import pyarrow.json as pj
-
-    lines = _call("binary_join_element_wise", records, "", "\n").buffers()[2]
-    rows = pj.read_json(
-        pa.BufferReader(lines),
-        read_options=pj.ReadOptions(use_threads=False, block_size=lines.size + 1),
-        parse_options=pj.ParseOptions(
-            explicit_schema=pa.schema(types.items()), unexpected_field_behavior="ignore"
-        ),
-    )
-    if rows.num_rows != len(records):
-        raise pa.ArrowInvalid("a record has another number of lines than one")
-    return rows
 
 
 def _value(each: RecordColumn, column: pa.Array, records: pa.Array) -> tuple[pa.Array, list[pa.Array]]:

@@ -209,7 +209,7 @@ def test_a_network_that_fails_repeats_calls_with_their_keys(fresh, fault):
 
 
 def test_calls_are_signed_as_standard_webhooks_describes():
-    key = signing_key("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", variable="HOOKS")
+    key = signing_key("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", label="HOOKS")
     headers = signature_headers(
         key,
         call_id="msg_p5jXN8AQM9LWM0D4loKWxJek",
@@ -220,7 +220,7 @@ def test_calls_are_signed_as_standard_webhooks_describes():
     assert headers["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
     for wrong in ("whsec_", "hidden-value", "whsec_!!!"):
         with pytest.raises(SettingsError, match="HOOKS") as refused:
-            signing_key(wrong, variable="HOOKS")
+            signing_key(wrong, label="HOOKS")
         assert wrong == "whsec_" or wrong not in str(refused.value)
 
 
@@ -259,7 +259,7 @@ def test_what_a_connection_may_hold():
         with pytest.raises(ValueError, match=r"webhook|url|headers|concurrency"):
             WebhookConnection(**{**base, **wrong})
     found = WebhookConnection(**base, headers={"Authorization": "Bearer ${T}"}, signing_secret="${S}")
-    assert [each.variable for each in found.secrets()] == ["S", "T"]
+    assert [each.reference for each in found.secrets()] == ["S", "T"]
 
 
 def test_a_secret_that_would_begin_another_header_is_refused_unseen(tmp_path, server, monkeypatch):

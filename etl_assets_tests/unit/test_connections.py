@@ -60,6 +60,48 @@ def test_a_secret_is_a_reference_and_its_value_is_read_when_it_is_used(tmp_path:
         secret.value({})
 
 
+def test_a_secret_in_a_file_is_read_each_time_and_ends_before_its_line_feed(tmp_path: Path):
+    file = tmp_path / "password"
+    settings = _loaded(tmp_path, POSTGRES.format(password=f"${{file:{file}}}"))
+    (secret,) = settings.connections["warehouse"].secrets()
+    for content, value in (
+        ("hunter2-long\n", "hunter2-long"),
+        ("two words\r\n", "two words"),
+        (" a\n\n", " a\n"),
+    ):
+        file.write_bytes(content.encode())
+        assert secret.value() == value
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "cannot be read: No such file"),
+        (b"", "is empty"),
+        (b"\n", "is empty"),
+        (b"hunter2\xff", "is not text"),
+        (b"hunter2" * 10_000, "has more than 65,536 bytes"),
+    ],
+)
+def test_a_file_without_a_secret_is_named_and_its_content_is_not_shown(tmp_path: Path, content, says):
+    file = tmp_path / "password"
+    settings = _loaded(tmp_path, POSTGRES.format(password=f"${{file:{file}}}"))
+    (secret,) = settings.connections["warehouse"].secrets()
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(SettingsError) as refused:
+        secret.value()
+    assert f"the file {file}" in str(refused.value)
+    assert says in str(refused.value)
+    assert "hunter2" not in f"{refused.value} {refused.value.fix}"
+
+
+@pytest.mark.parametrize("path", ["password", "file:", "file:password", "file:~/password", "file:/a}b"])
+def test_a_secret_has_the_whole_path_of_its_file(tmp_path: Path, path):
+    with pytest.raises(SettingsError, match="password"):
+        _loaded(tmp_path, POSTGRES.format(password=f"'${{{path}}}'" if path != "password" else "password"))
+
+
 @pytest.mark.parametrize(
     ("text", "names"),
     [

@@ -24,12 +24,12 @@ def open_webhook(
     """Open the sink. Nothing is sent yet.
 
     Raises:
-        SettingsError: an environment variable that the connection names is not set, or is no secret.
+        SettingsError: a secret that the connection names cannot be read, or is of another form.
     """
     spec = cast("WebhookSinkSpec", spec)
     connection = cast("WebhookConnection", connection)
     secret = connection.signing_secret
-    key = None if secret is None else signing_key(secret.value(), variable=secret.variable)
+    key = None if secret is None else signing_key(secret.value(), label=secret.label)
     return WebhookSink(
         WebhookTarget(
             receiver=Receiver(
@@ -59,10 +59,10 @@ def _header(name: str, text: str) -> str:
     found = TextWithSecrets(text)
     value = found.value()
     if not re.fullmatch(r"[\x20-\x7e]*", value):
-        variables = ", ".join(each.variable for each in found.references)
+        sources = ", ".join(each.label for each in found.references)
         raise SettingsError(
             f"the header {name} of a connection has a character that is not visible ASCII",
-            fix=f"see whether {variables} ends with a line feed",
+            fix=f"see whether {sources} ends with a line feed",
             field=name,
         )
     return value

@@ -16,7 +16,7 @@ from etl_assets.errors import SettingsError
 _PREFIX = "whsec_"
 
 
-def signing_key(secret: str, *, variable: str) -> bytes:
+def signing_key(secret: str, *, label: str) -> bytes:
     """Return the key of a secret: `whsec_` and base64.
 
     Raises:
@@ -28,9 +28,9 @@ def signing_key(secret: str, *, variable: str) -> bytes:
         key = b""
     if not 16 <= len(key) <= 512:
         raise SettingsError(
-            f"the environment variable {variable} is no secret of Standard Webhooks",
-            fix=f"set {variable} to `whsec_` and 24 to 64 random bytes in base64, as the receiver has it",
-            field=variable,
+            f"{label} is no secret of Standard Webhooks",
+            fix="let it have `whsec_` and 24 to 64 random bytes in base64, as the receiver has it",
+            field=label,
         )
     return key
 

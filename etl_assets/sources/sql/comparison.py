@@ -5,6 +5,7 @@ of all rows, each id that has a record and is not among them becomes a record of
 values of the last one. Both depend only on the table's version and the staged files.
 
 Memory holds the ids of one range, or of a part of all ids; what is compared is read in parts from the table.
+Only records whose ids are looked for become objects of Python.
 
 Belongs here: the comparison. Does not belong here: reading the database (`full_load.py`, `source.py`), and
 what a deleted row does to the pipeline's table (`steps/`).
@@ -24,9 +25,9 @@ import orjson
 from etl_assets.contracts import canonical_json
 from etl_assets.contracts.canonical_json import Refused
 from etl_assets.sources.ranges import RangeRead
+from etl_assets.sources.sql.row_ids import RowIds, lines_of
 from etl_assets.sources.sql.staged import (
     DELETED,
-    DELETED_FIELD,
     IDS,
     QUERY,
     ROWS,
@@ -36,10 +37,12 @@ from etl_assets.sources.sql.staged import (
 )
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from etl_assets.delta.snapshot import Snapshot
     from etl_assets.delta.table import Table
 
-IDS_AT_ONCE = 500_000
+IDS_AT_ONCE = 1_000_000
 _ROWS_AT_ONCE = 10_000
 
 
@@ -95,29 +98,33 @@ class QueryComparison:
 
     def _leave_out_known(self, snapshot: Snapshot, path: Path) -> None:
         """Rewrite a file of rows without those that the last record of their id is like."""
-        ids: list[bytes | None] = []
-        fingerprints: dict[bytes, str] = {}
-        repeated: set[bytes] = set()
-        with path.open("rb") as lines:
-            for line in lines:
-                id_, fingerprint = self._of_line(line)
-                ids.append(id_)
-                if id_ is None:
-                    continue
-                if id_ in fingerprints:
-                    repeated.add(id_)
-                fingerprints[id_] = fingerprint
-        known = self._known(snapshot, lambda id_: id_ in fingerprints)
-        unchanged = {
-            id_
-            for id_, record in known.items()
-            if not record.is_deleted and record.fingerprint == fingerprints[id_] and id_ not in repeated
+        # 1. Find the last records of the ids in the file. A range of new rows ends here.
+        ids = [some.to_pylist() for some in self._row_ids.of_file(path)]
+        in_file = {id_ for some in ids for id_ in some if id_ is not None}
+        known = {
+            id_: record.fingerprint
+            for id_, record in self._known(snapshot, in_file.__contains__).items()
+            if not record.is_deleted
         }
-        if not unchanged:
+        if not known:
             return
+        # 2. Compare the rows that have one. Of an id that stands twice, both rows are left.
+        unchanged: dict[bytes, tuple[int, int] | None] = {}
+        for piece, (some, lines) in enumerate(zip(ids, lines_of(path), strict=True)):
+            for row, (id_, line) in enumerate(zip(some, lines.to_pylist(), strict=True)):
+                if id_ not in known or (fingerprint := _fingerprint(line)) is None:
+                    continue
+                is_like = fingerprint == known[id_] and id_ not in unchanged
+                unchanged[id_] = (piece, row) if is_like else None
+        left_out = {place for place in unchanged.values() if place is not None}
+        if not left_out:
+            return
+        # 3. Write the others.
         changed = path.with_suffix(".changed")
-        with path.open("rb") as lines, changed.open("wb") as kept:
-            kept.writelines(line for line, id_ in zip(lines, ids, strict=True) if id_ not in unchanged)
+        with changed.open("wb") as kept:
+            for piece, lines in enumerate(lines_of(path)):
+                rows = enumerate(lines.to_pylist())
+                kept.writelines(line + b"\n" for row, line in rows if (piece, row) not in left_out)
         changed.replace(path)
 
     def _write_deleted(self, snapshot: Snapshot, ids: Path, path: Path) -> None:
@@ -134,29 +141,31 @@ class QueryComparison:
 
     def _gone(self, snapshot: Snapshot, ids: Path, is_wanted: Callable[[bytes], bool]) -> list[int]:
         """Return the offsets of the last records of wanted ids that are not in a file, unless deleted."""
-        with ids.open("rb") as lines:
-            there = {id_ for line in lines if is_wanted(id_ := self._id_of(orjson.loads(line)))}
-        known = self._known(snapshot, lambda id_: is_wanted(id_) and id_ not in there)
+        of_rows = (id_ for some in self._row_ids.of_file(ids) for id_ in some.to_pylist())
+        there = {id_ for id_ in of_rows if id_ is not None and is_wanted(id_)}
+        known = self._known(snapshot, lambda id_: id_ not in there and is_wanted(id_))
         return sorted(record.offset for record in known.values() if not record.is_deleted)
 
     def _known(self, snapshot: Snapshot, is_wanted: Callable[[bytes], bool]) -> dict[bytes, _Known]:
         """Return the newest record of each wanted id."""
+        import pyarrow as pa
+
         newest: dict[bytes, _Known] = {}
-        for row in _rows(snapshot, ("offset", "record", "fingerprint"), self._of_query):
-            record = orjson.loads(row["record"])
-            id_ = self._id_of(record)
-            if not is_wanted(id_):
+        for rows in _batches(snapshot, ("offset", "record", "fingerprint"), self._of_query):
+            ids, is_deleted = self._row_ids.of(rows.column("record"))
+            wanted = [id_ is not None and is_wanted(id_) for id_ in ids.to_pylist()]
+            if not any(wanted):
                 continue
-            order = None if self.order is None else self.order(record)
-            before = newest.get(id_)
-            if before is not None and not _is_newer(order, row["offset"], before):
-                continue
-            newest[id_] = _Known(
-                order=order,
-                offset=row["offset"],
-                fingerprint=row["fingerprint"],
-                is_deleted=record.get(DELETED_FIELD) is True,
-            )
+            found = (ids, *rows.columns, is_deleted)
+            for id_, offset, record, fingerprint, is_gone in zip(
+                *(column.filter(pa.array(wanted)).to_pylist() for column in found), strict=True
+            ):
+                order = None if self.order is None else self.order(orjson.loads(record))
+                before = newest.get(id_)
+                if before is None or _is_newer(order, offset, before):
+                    newest[id_] = _Known(
+                        order=order, offset=offset, fingerprint=fingerprint, is_deleted=is_gone
+                    )
         return newest
 
     def _records_at(self, snapshot: Snapshot, offsets: Sequence[int]) -> Iterator[dict[str, Any]]:
@@ -166,7 +175,8 @@ class QueryComparison:
         for start in range(0, len(offsets), _ROWS_AT_ONCE):
             some = list(offsets[start : start + _ROWS_AT_ONCE])
             wanted = self._of_query & ds.field("offset").isin(some)
-            found = {row["offset"]: row["record"] for row in _rows(snapshot, ("offset", "record"), wanted)}
+            batches = _batches(snapshot, ("offset", "record"), wanted)
+            found = {row["offset"]: row["record"] for batch in batches for row in batch.to_pylist()}
             for offset in some:
                 yield canonical_json.parse(found[offset].encode())[0]
 
@@ -177,17 +187,17 @@ class QueryComparison:
 
         return ds.field("source") == self.source
 
-    def _of_line(self, line: bytes) -> tuple[bytes | None, str]:
-        """Return the id and the fingerprint of a row; no id if it will be rejected."""
-        try:
-            value, is_fast = canonical_json.parse(line.removesuffix(b"\n"))
-        except Refused:
-            return None, ""
-        content = (canonical_json.write_fast if is_fast else canonical_json.write)(value)
-        return self._id_of(value), hashlib.sha256(content).hexdigest()
+    @property
+    def _row_ids(self) -> RowIds:
+        return RowIds(names=self.id)
 
-    def _id_of(self, record: Mapping[str, Any]) -> bytes:
-        return orjson.dumps([record.get(name) for name in self.id], default=str)
+
+def _fingerprint(line: bytes) -> str | None:
+    """Return the fingerprint of a row; None if it will be rejected."""
+    try:
+        return hashlib.sha256(canonical_json.canonical(line)[0]).hexdigest()
+    except Refused:
+        return None
 
 
 def _is_newer(order: Any, offset: int, before: _Known) -> bool:
@@ -196,8 +206,8 @@ def _is_newer(order: Any, offset: int, before: _Known) -> bool:
     return (order, offset) > (before.order, before.offset)
 
 
-def _rows(snapshot: Snapshot, columns: Sequence[str], wanted: Any) -> Iterator[dict[str, Any]]:
-    """Yield rows; little is read ahead, so that memory does not grow with their number."""
+def _batches(snapshot: Snapshot, columns: Sequence[str], wanted: Any) -> Iterator[pa.RecordBatch]:
+    """Yield rows in batches; little is read ahead, so that memory does not grow with their number."""
     scanner = snapshot.dataset().scanner(
         columns=list(columns),
         filter=wanted,
@@ -206,5 +216,4 @@ def _rows(snapshot: Snapshot, columns: Sequence[str], wanted: Any) -> Iterator[d
         fragment_readahead=1,
         use_threads=False,
     )
-    for batch in scanner.to_batches():
-        yield from batch.to_pylist()
+    yield from scanner.to_batches()
