@@ -19,7 +19,11 @@ CHANGE_FIELD, LSN_FIELD, SEQUENCE_FIELD = "postgres.change", "postgres.lsn", "po
 """Fields that the source adds: what a change does, where its commit is in the log, and its place in that."""
 CHANGE_COLUMN, LSN_COLUMN = "change_in_source", "lsn_in_source"
 """Columns that the platform adds: the first one is not stored, the second one is the table's sequence."""
-IS_DELETE, IS_TRUNCATE = f"{CHANGE_COLUMN} = 'delete'", f"{CHANGE_COLUMN} = 'truncate'"
+OF_LOG = {
+    CHANGE_COLUMN: {"type": "string", "from": CHANGE_FIELD},
+    LSN_COLUMN: {"type": "bigint", "from": LSN_FIELD},
+}
+"""Their declarations."""
 
 
 class OnLostLog(StrEnum):

@@ -21,19 +21,13 @@ from etl_assets.contracts.columns import PARTITION_DATE
 from etl_assets.contracts.tables.tombstones import tombstones_name
 from etl_assets.contracts.write_mode import WriteMode
 from etl_assets.pipelines.dagster_names import owner
+from etl_assets.pipelines.deleted_rows import expect_deletes
 from etl_assets.pipelines.file_path import FileFormat, default_delimiter, format_by_name, path_problem
+from etl_assets.pipelines.log_changes import applied, expect_fit, is_applied
 from etl_assets.pipelines.partition_by import PartitionByOrName
-from etl_assets.pipelines.postgres_cdc_spec import (
-    CHANGE_COLUMN,
-    CHANGE_FIELD,
-    IS_DELETE,
-    IS_TRUNCATE,
-    LSN_COLUMN,
-    LSN_FIELD,
-    PostgresCdcSource,
-)
+from etl_assets.pipelines.postgres_cdc_spec import OF_LOG, PostgresCdcSource
 from etl_assets.pipelines.sink_specs import SinkSpec
-from etl_assets.pipelines.source_specs import HttpSource, KafkaSource, SqlLoad, SqlSource, id_fields
+from etl_assets.pipelines.source_specs import HttpSource, KafkaSource, SqlSource, id_fields
 from etl_assets.pipelines.spec_fields import Name, Number, Spec, SqlText, TypeName
 from etl_assets.pipelines.transform_specs import Transform
 
@@ -307,10 +301,7 @@ DELETED_COLUMN = "deleted_in_source"
 IS_GONE = f"coalesce({DELETED_COLUMN}, false)"
 """The condition on the records of such rows."""
 _DELETED = ColumnSpec.model_validate({"type": "boolean", "from": "sql.deleted"})
-_OF_LOG = {
-    CHANGE_COLUMN: ColumnSpec.model_validate({"type": "string", "from": CHANGE_FIELD}),
-    LSN_COLUMN: ColumnSpec.model_validate({"type": "bigint", "from": LSN_FIELD}),
-}
+_OF_LOG = {name: ColumnSpec.model_validate(each) for name, each in OF_LOG.items()}
 
 
 class PipelineSpec(Spec):
@@ -358,24 +349,7 @@ class PipelineSpec(Spec):
         field = self.columns.get(DELETED_COLUMN)
         if field == _DELETED and DELETED_COLUMN in table.except_column_list:
             return self  # it was done before this declaration was written down
-        if field is not None:
-            raise ValueError(f"the column {DELETED_COLUMN} is the platform's here; give yours another name")
-        if "write_mode" in table.model_fields_set and table.write_mode is not WriteMode.APPLY_CHANGES:
-            raise ValueError(
-                f"write_mode {table.write_mode} deletes no rows, and the source reports rows that are gone;"
-                " leave write_mode out, or write apply_changes"
-            )
-        if not table.keys:
-            raise ValueError("the source reports rows that are gone, so the table needs keys")
-        if table.sequence_by is not None and source.load is SqlLoad.FULL:
-            raise ValueError("a full load has the newest row of each key; leave sequence_by out")
-        for index, each in enumerate(self.transforms):
-            made = getattr(each, "columns", None) if each.type in ("sql", "python") else None
-            if made is not None and DELETED_COLUMN not in made:
-                raise ValueError(
-                    f"transforms.{index}.columns has no `{DELETED_COLUMN}: boolean`, by which rows that are"
-                    " gone are deleted; add it, and keep the column"
-                )
+        expect_deletes(self, DELETED_COLUMN)
         deletes = IS_GONE
         if table.apply_as_deletes is not None:
             deletes = f"({table.apply_as_deletes}) OR {deletes}"
@@ -392,54 +366,12 @@ class PipelineSpec(Spec):
     @model_validator(mode="after")
     def _changes_of_a_log_are_applied(self) -> PipelineSpec:
         """Let the table apply the changes of PostgreSQL's log, in the order of its commits."""
-        table = self.table
-        if not isinstance(self.source, PostgresCdcSource):
-            return self
-        applied = {
-            "write_mode": WriteMode.APPLY_CHANGES,
-            "sequence_by": LSN_COLUMN,
-            "apply_as_deletes": IS_DELETE,
-            "apply_as_truncates": IS_TRUNCATE,
-        }
-        if all(self.columns.get(name) == column for name, column in _OF_LOG.items()) and all(
-            getattr(table, name) == value for name, value in applied.items()
-        ):
-            return self  # it was done before this declaration was written down
-        if wrong := self._unfit_for_a_log():
-            raise ValueError(wrong)
-        except_columns = (*table.except_column_list, CHANGE_COLUMN)
-        # A declaration does not change after this.
-        object.__setattr__(self, "columns", {**self.columns, **_OF_LOG})
-        object.__setattr__(
-            self, "table", table.model_copy(update={**applied, "except_column_list": except_columns})
-        )
+        if isinstance(self.source, PostgresCdcSource) and not is_applied(self, _OF_LOG):
+            expect_fit(self, _OF_LOG)
+            # A declaration does not change after this.
+            object.__setattr__(self, "columns", {**self.columns, **_OF_LOG})
+            object.__setattr__(self, "table", self.table.model_copy(update=applied(self.table)))
         return self
-
-    def _unfit_for_a_log(self) -> str | None:
-        """Return what keeps the table from applying the changes of a log; None if nothing does."""
-        table = self.table
-        if taken := [name for name in _OF_LOG if name in self.columns]:
-            return f"the column {taken[0]} is the platform's here; give yours another name"
-        if "write_mode" in table.model_fields_set and table.write_mode is not WriteMode.APPLY_CHANGES:
-            return f"write_mode {table.write_mode} does not apply the changes of a log; leave write_mode out"
-        if not table.keys:
-            return "the changes of a log are applied by key; name the source table's in table.keys"
-        for name in ("sequence_by", "apply_as_deletes", "apply_as_truncates"):
-            if getattr(table, name) is not None:
-                return f"the log says it by itself; leave table.{name} out"
-        if missing := [name for name in table.keys if name not in self.columns]:
-            return (
-                f"table.keys has {missing[0]}, which is no column of the source, and a delete has no others;"
-                " name it under columns"
-            )
-        for index, each in enumerate(self.transforms):
-            made = getattr(each, "columns", None) if each.type in ("sql", "python") else None
-            if made is not None and (lost := [name for name in _OF_LOG if name not in made]):
-                return (
-                    f"transforms.{index}.columns has no `{lost[0]}`, by which changes are applied; add"
-                    f" `{CHANGE_COLUMN}: string` and `{LSN_COLUMN}: bigint`, and keep the columns"
-                )
-        return None
 
     @property
     def table_name(self) -> str:
