@@ -229,7 +229,7 @@ def has_truncate(rows: DeliveryRows, before: SinkPosition | None) -> bool:
     if before is None or rows.tombstones is None or before.tombstones >= rows.tombstones[1]:
         return False
     wanted = (ds.field(_BATCH) > before.tombstones) & ds.field(IS_TRUNCATE)
-    return _snapshot(rows.tombstones).dataset().count_rows(filter=wanted) > 0
+    return any(True for _ in batches_of(rows.tombstones, [_BATCH], wanted))
 
 
 def _snapshot(pinned: tuple[Table, int]) -> Snapshot:

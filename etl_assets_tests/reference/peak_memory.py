@@ -1,4 +1,4 @@
-"""How much memory a block of this process needs at most, beyond what the process had before."""
+"""Memory of this process: now, and how much a block needs at most beyond what the process had before."""
 
 from __future__ import annotations
 
@@ -29,6 +29,11 @@ def growth() -> Generator[Growth]:
     found, before = Growth(), _kib("VmRSS")
     yield found
     found.mib = max(0, _kib("VmHWM") - before) // 1024
+
+
+def resident_mib() -> int:
+    """Return how much memory this process has now."""
+    return _kib("VmRSS") // 1024
 
 
 def _kib(name: str) -> int:

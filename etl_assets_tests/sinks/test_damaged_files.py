@@ -102,6 +102,20 @@ def test_a_delivery_names_the_damaged_file_and_not_its_target_and_goes_on_once_i
     assert run(lab, f"films_to_{target}").total()["written"] == 2
 
 
+def test_a_delivery_names_the_damaged_file_of_the_tombstones(tmp_path, damage):
+    connection, sink = TARGETS["folder"]
+    lab = installation(
+        tmp_path / "home", [{**sink, "connection": "target"}], connections={"target": connection}
+    )
+    lab.write([(1, "Alien"), (2, "Brazil")])
+    run(lab, "films_to_folder")
+    lab.delete([1])
+    file = damage(lab.table("films_tombstones").path)
+    with pytest.raises(FilesGone, match="of the table films_tombstones, is gone or damaged") as lost:
+        run(lab, "films_to_folder")
+    assert str(file) in lost.value.message
+
+
 @pytest.mark.parametrize("damaged", ["films_source", "films"])
 def test_a_load_in_this_process_names_the_damaged_file_and_its_table(tmp_path, damaged, damage):
     lab = installation(tmp_path / "home")
