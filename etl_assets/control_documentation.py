@@ -21,8 +21,16 @@ _INTRODUCTION = """\
 
 <!-- Written by `python -m etl_assets.control_documentation > docs/control-plane.md`. -->
 
-Each pipeline has one state of run control. Programs change it through `RunControls`; every change is one transaction with a row of the history
-that says who, when, why, from and to.
+Each pipeline has one state of run control. Commands and programs change it; every change is one transaction with a row of the history that says
+who, when, why, from and to.
+
+```sh
+etl-assets pipelines run film_ratings --reason "late delivery"
+etl-assets pipelines pause film_ratings --reason "database upgrade"
+etl-assets pipelines runs film_ratings
+```
+
+From Python:
 
 ```python
 from etl_assets.control.run_controls import RunControls
@@ -38,12 +46,18 @@ controls.history("film_ratings")
 
 The store is `control.db`, SQLite in the home folder, or the PostgreSQL database of the connection that `control.connection` of the platform
 file names ([settings](settings.md#control)). Its tables are made and brought up to date at the first use.
+
+Data does not wait for the store. While it does not answer, worker, sensors and commands use the states that they knew last, of which
+`control-states.json` in the home folder is a copy, and `etl-assets doctor` says so. Runs stop when their leases end, and no request, pause or
+cancellation is obeyed until it answers again.
 """
 _RUNS = f"""\
 ## Runs
 
 A run carries a pipeline until everything that its source had when it began is read, its tables are current and its sinks have it. Between
 batches its runner looks at the state, so a pause or a cancellation takes effect within one batch; a batch that has begun is committed.
+The worker (`etl-assets worker`) is the runner. `etl-assets run` and the sensors carry no runs: they follow pipelines that are `IDLE` or
+`RUN_REQUESTED`, and leave the others alone. Runs that someone starts in Dagster's UI are that person's, and obey no state.
 
 - **Requests are remembered.** A run that is asked for while another one is under way, or while the pipeline is paused, begins afterwards.
   Several such requests are one run. A request while a run waits that has not begun is that run. `cancel` gives remembered requests up.
@@ -55,7 +69,8 @@ batches its runner looks at the state, so a pause or a cancellation takes effect
   for another runner, which goes on from the last commit. The attempt counts. Time is measured by the observer's monotonic clock, so a
   clock that is set changes nothing ([decision 0065](decisions/0065-run-control.md)).
 - **Fencing tokens** rise with each claim of a pipeline, and no two claims have the same one. A runner that lost its lease gets `LeaseLost` from
-  every call.
+  every call, and begins no step once its last heartbeat is older than its lease. A step that has begun before is not fenced by the token:
+  the table's pinned version and the sink's own position decide ([mutual exclusion](mutual-exclusion.md#the-lease-of-a-run)).
 """
 
 

@@ -1,4 +1,4 @@
-"""`etl-assets pipelines`: declare pipelines in files, and see what is wrong with them."""
+"""`etl-assets pipelines`: declare pipelines in files, and see what is wrong with them; run control."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from etl_assets.cli import run_control
 
 if TYPE_CHECKING:
     from etl_assets.pipelines.pipeline_file import PipelineFile
@@ -23,10 +25,17 @@ if TYPE_CHECKING:
         "  etl-assets pipelines new suppliers --from ~/suppliers.csv\n"
         "  etl-assets pipelines validate\n"
         "  etl-assets pipelines show suppliers\n"
+        "  etl-assets pipelines pause suppliers --reason 'database upgrade'\n"
     )
 )
 def pipelines() -> None:
-    """Declare pipelines as YAML files in the home folder's `pipelines`, one in a file."""
+    """Declare pipelines as YAML files in the home folder's `pipelines`, one in a file, and control their
+    runs.
+    """
+
+
+for _command in run_control.COMMANDS:
+    pipelines.add_command(_command)
 
 
 @pipelines.command()

@@ -34,12 +34,12 @@ def run(as_json: bool, wait: bool) -> None:
     The runs are Dagster's, in this process. With nothing to do it says so, without loading Dagster or Spark;
     so it does where a worker lives, which reads new files as they come. Files that have just come are waited
     for. A source that is paused because a sink is over its lag limit is read after the sink has what it
-    lacked. The exit code is 1 if a day cannot be read, a file is still being written (the other days are done
-    all the same), a source stays paused, or rows are missing that no run brings back.
+    lacked. Pipelines that run control keeps from being followed are left alone, and named. The exit code is 1
+    if a day cannot be read, a file is still being written (the other days are done all the same), a source
+    stays paused, or rows are missing that no run brings back.
     """
     from etl_assets.cli.paused_sources import PausedSources
     from etl_assets.errors import RunFailed
-    from etl_assets.observability.lag_limits import FIX
     from etl_assets.observability.pending import find_unfinished, unread
     from etl_assets.settings import expect_landing_folder, load_installation
     from etl_assets.steps.placing import once_led
@@ -59,8 +59,8 @@ def run(as_json: bool, wait: bool) -> None:
     )
     unfinished = once_led(placement, lambda: find_unfinished(placement.reader(), settings.start_date))
     paused = PausedSources(settings)
-    for pause in paused.look():
-        say(f"{pause}\n  fix: {FIX}")
+    _say_what_is_left_alone(paused)
+    found, unfinished = found.without(paused.controlled), paused.left_to_do(unfinished)
     begun = found.without(paused.tables)
     days = sorted({*begun.ready, *unfinished.days})
     _say_what_there_is(found, unfinished, days)
@@ -78,11 +78,27 @@ def run(as_json: bool, wait: bool) -> None:
         raise
     if found.unsettled:
         say_what_is_left(found.unsettled, settle_seconds=found.longest_settle_seconds)
-    unread_still = [name for name in sorted(paused.look_again()) if found.by_source[name].ready]
+    unread_still = [
+        name
+        for name in sorted(paused.look_again())
+        if name in found.by_source and found.by_source[name].ready
+    ]
     if unread_still:
         say(f"not read, because a sink is over its lag limit: {', '.join(unread_still)}")
     if any((found.unreadable, found.unsettled, unfinished.missing, unfinished.before_start, unread_still)):
         sys.exit(1)
+
+
+def _say_what_is_left_alone(paused: PausedSources) -> None:
+    from etl_assets.control.states import fix_of
+    from etl_assets.observability.lag_limits import FIX
+
+    for pause in paused.look():
+        say(f"{pause}\n  fix: {FIX}")
+    for name, state in paused.states.items():
+        say(f"{name} is {state} and left alone\n  fix: {fix_of(name, state)}")
+    if paused.problem is not None:
+        say(f"{paused.problem}; pipelines are treated as they were known last")
 
 
 def _say_what_there_is(found: UnreadFiles, unfinished: Unfinished, days: Collection[dt.date]) -> None:

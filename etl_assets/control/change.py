@@ -194,7 +194,7 @@ def _leave(
     """End an attempt without success: the run waits, or is over."""
     assert runs.open is not None
     about = _with_failure(runs.open, order)
-    if order.action is Action.RELEASE:
+    if order.action in (Action.STOP, Action.RELEASE):  # the attempt did not fail
         about = replace(about, attempts=max(0, about.attempts - 1))
     if before.state is ControlState.CANCEL_REQUESTED:
         about = replace(about, status=RunStatus.CANCELED, ended_at=order.now, next_attempt_at=None)

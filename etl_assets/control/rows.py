@@ -44,16 +44,27 @@ def read_runs(connection: sa.Connection, ids: Collection[str]) -> Mapping[str, P
     return {row["id"]: as_run(row) for row in rows}
 
 
-def read_run_of_key(connection: sa.Connection, key: str) -> str | None:
-    """Return the id of the run that a request with a key got; None if there was none."""
-    return connection.execute(sa.select(RUN_KEYS.c.run_id).where(RUN_KEYS.c.key == key)).scalar()
+class KeyTaken(Exception):
+    """Another request with the same key has got a run; raised to roll the transaction back."""
 
 
-def write_run_key(connection: sa.Connection, key: str, run_id: str, now: dt.datetime) -> bool:
-    """Keep the run of a key, and return whether the key was free."""
+def read_run_of_key(connection: sa.Connection, key: str) -> PipelineRun | None:
+    """Return the run that a request with a key got; None if there was none."""
+    query = sa.select(RUNS).join(RUN_KEYS, RUN_KEYS.c.run_id == RUNS.c.id).where(RUN_KEYS.c.key == key)
+    row = connection.execute(query).mappings().first()
+    return None if row is None else as_run(row)
+
+
+def write_run_key(connection: sa.Connection, key: str, run_id: str, now: dt.datetime) -> None:
+    """Keep the run of a key.
+
+    Raises:
+        KeyTaken: the key has one.
+    """
     insert = _insert(connection, RUN_KEYS).values(key=key, run_id=run_id, at=now)
     kept = insert.on_conflict_do_nothing().returning(RUN_KEYS.c.key)
-    return connection.execute(kept).first() is not None
+    if connection.execute(kept).first() is None:
+        raise KeyTaken
 
 
 def read_leases(connection: sa.Connection) -> tuple[HeldLease, ...]:

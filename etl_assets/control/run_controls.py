@@ -74,22 +74,20 @@ class RunControls:
             key: Key of the request. The same key again returns the run that the first request got, also one
                 that waited already.
         """
-        if key:
-            with self._store.reading() as connection:
-                known = rows.read_run_of_key(connection, key)
-            if known is not None:
-                return self.run(known)
+        if known := self._run_of_key(key):
+            return known
         if run_id:
             try:
                 return self.run(run_id)
             except NotFound:
                 pass
+        new_id = run_id or self._new_id()
         try:
-            made = self._act(
-                pipeline, Action.RUN, actor, reason, new_run_id=run_id or self._new_id(), key=key
-            )
-        except _KeyTaken:  # by the same request, sent twice at once
-            return self.request_run(pipeline, actor, reason, run_id=run_id, key=key)
+            made = self._act(pipeline, Action.RUN, actor, reason, new_run_id=new_id, key=key)
+        except rows.KeyTaken:  # by the same request, sent twice at once
+            known = self._run_of_key(key)
+            assert known is not None
+            return known
         assert made.run_id is not None
         return self.run(made.run_id)
 
@@ -194,6 +192,10 @@ class RunControls:
             query = query.where(AUDIT.c.id < before)
         with self._store.reading() as connection:
             return tuple(rows.as_entry(row) for row in connection.execute(query).mappings())
+
+    def _run_of_key(self, key: str) -> PipelineRun | None:
+        with self._store.reading() as connection:
+            return rows.read_run_of_key(connection, key) if key else None
 
     # For runners.
 
@@ -334,7 +336,7 @@ class RunControls:
         """Perform an action in one transaction, again while other processes change the same row.
 
         Raises:
-            _KeyTaken: another request with the key has got a run.
+            KeyTaken: another request with the key has got a run.
             TransitionRefused: the state does not allow it.
             LeaseLost: the lease, or the one that has expired, is no longer that of the pipeline.
             ControlStoreUnavailable: other processes changed the row each time.
@@ -358,8 +360,8 @@ class RunControls:
                     if not rows.write_change(connection, made, order):
                         continue
                     self._keep_leases(connection, made, order, expired)
-                if key and not rows.write_run_key(connection, key, str(made.run_id), order.now):
-                    raise _KeyTaken
+                if key:
+                    rows.write_run_key(connection, key, str(made.run_id), order.now)
                 return made
         raise ControlStoreUnavailable(
             f"the control of {pipeline} was changed by other processes {_MAX_TRIES} times in a row",
@@ -382,10 +384,6 @@ class RunControls:
                 )
         elif made.before.state.has_runner and not made.after.state.has_runner:
             rows.remove_lease(connection, pipeline, token)
-
-
-class _KeyTaken(Exception):
-    """Another request with the same key was first; raised to roll the transaction back."""
 
 
 def _lost(lease: RunLease) -> LeaseLost:

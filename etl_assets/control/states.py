@@ -115,7 +115,11 @@ class Action(StrEnum):
     CANCEL = ("cancel", Party.CLIENT, "gives up the open run and a remembered request")
     RETRY = ("retry", Party.CLIENT, "lets a failed run go on from its last commit, or ends its wait")
     CLAIM = ("claim", Party.RUNNER, "takes the lease and the next fencing token")
-    STOP = ("stop", Party.RUNNER, "stops between two batches, because a client asked for it")
+    STOP = (
+        "stop",
+        Party.RUNNER,
+        "stops between two batches, because a client asked for it; the attempt does not count",
+    )
     FINISH = ("finish", Party.RUNNER, "has carried everything that the source had at the beginning")
     REPEAT = ("repeat", Party.RUNNER, "an attempt failed, and another one follows after a backoff")
     FAIL = ("fail", Party.RUNNER, "the last attempt failed, or one that repeating cannot help")
@@ -151,3 +155,15 @@ class RetryPolicy(StrEnum):
     NONE = "none"
     MANUAL = "manual"
     TIMED = "timed"
+
+
+def fix_of(pipeline: str, state: ControlState) -> str:
+    """Return what lets a pipeline be followed again that is not, in a state."""
+    command = "etl-assets pipelines"
+    match state:
+        case ControlState.PAUSED | ControlState.CANCELED:
+            return f"`{command} resume {pipeline}`"
+        case ControlState.FAILED:
+            return f"`{command} runs {pipeline}` says why; then `{command} retry {pipeline}`"
+        case _:
+            return f"nothing while a worker carries its run (`{command} runs {pipeline}`)"

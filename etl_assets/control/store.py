@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy import event, exc
 
+from etl_assets.control.known_states import STORE_FILE as FILE
 from etl_assets.control.migrate import is_current, migrate
 from etl_assets.errors import (
     ControlStoreUnavailable,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from etl_assets.settings import Settings
     from etl_assets.settings.connections import PostgresConnection
 
-FILE = "control.db"
+
 _WRITES = "etl_assets_writes"
 _SQLITE_WAIT_SECONDS = 15.0
 """How long a transaction waits for that of another process; each takes milliseconds."""

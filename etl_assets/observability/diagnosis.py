@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from etl_assets import environment
 from etl_assets.errors import SettingsError
+from etl_assets.observability import control_checks, lag_checks
 from etl_assets.observability import installation_checks as installation
-from etl_assets.observability import lag_checks
 from etl_assets.observability import machine_checks as machine
 from etl_assets.observability.findings import Finding, answer, fail, ok, warn
 from etl_assets.settings import home_folder, load_installation, load_settings, platform_file
@@ -116,5 +116,6 @@ def _installation(settings: Settings) -> list[Finding]:
     now = dt.datetime.now(dt.UTC)
     findings += answer(lag_checks.SOURCES, lambda: lag_checks.check_sources(settings, now))
     findings += answer(lag_checks.DELIVERIES, lambda: lag_checks.check_deliveries(settings, now))
+    findings += answer(control_checks.CONTROL, lambda: control_checks.check_control(settings))
     findings += answer(installation.ENGINE, lambda: installation.check_engine(settings.home))
     return findings + answer(installation.INSTANCE, lambda: installation.check_instance(settings))

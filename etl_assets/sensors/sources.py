@@ -2,11 +2,13 @@
 
 import datetime as dt
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import dagster as dg
 
 from etl_assets import tags
+from etl_assets.control.known_states import look_at_states
+from etl_assets.control.states import fix_of
 from etl_assets.dagster_internals import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 from etl_assets.errors import EtlAssetsError
 from etl_assets.ingest.pending_plan import committed_batch
@@ -74,8 +76,9 @@ def source_sensor(settings: Settings, stage: Stage, path: Sequence[str], *, name
         worker = running_worker(settings.home)
         if worker is not None and not worker.is_silent:
             return dg.SensorResult(skip_reason=f"{worker} reads new files as they come")
-        # 2. Leave them if a sink is over its lag limit, and have it delivered to.
-        if (waiting := _waiting_for_sinks(context, settings, stage)) is not None:
+        # 2. Leave them if run control says so, or if a sink is over its lag limit, and have it delivered to.
+        controlled = _controlled(settings)
+        if (waiting := _left_alone(context, settings, stage, controlled)) is not None:
             return waiting
         # 3. Find the days with unread files, and those that an ended worker left unfinished.
         try:
@@ -89,7 +92,7 @@ def source_sensor(settings: Settings, stage: Stage, path: Sequence[str], *, name
                 now=dt.datetime.now(dt.UTC),
                 most_days=MAX_DAYS_PER_TICK,
             )
-            undone = _left_undone(settings, domain, tables)
+            undone = _left_undone(settings, domain, tables - controlled.keys())
         except EtlAssetsError as error:
             return dg.SensorResult(skip_reason=str(error))
         remarks = found.remarks(first_day=settings.start_date, settle_seconds=source.settle_seconds)
@@ -109,7 +112,10 @@ def source_sensor(settings: Settings, stage: Stage, path: Sequence[str], *, name
             if decision.number is None:
                 reasons.append(f"{first} to {last}: {decision.reason}")
                 continue
-            requests.append(_run_request(first, last, request, decision.number))
+            chosen = [name for name in path if name not in controlled]
+            requests.append(
+                _run_request(first, last, request, decision.number, chosen if controlled else None)
+            )
         if requests:
             for reason in reasons:
                 context.log.warning(reason)
@@ -118,6 +124,15 @@ def source_sensor(settings: Settings, stage: Stage, path: Sequence[str], *, name
         return dg.SensorResult(skip_reason=reason, cursor=found.cursor.dump())
 
     return look_for_files
+
+
+def _left_alone(
+    context: dg.SensorEvaluationContext, settings: Settings, stage: Stage, controlled: Mapping[str, str]
+) -> dg.SensorResult | None:
+    """Return the result of a tick that leaves a source alone; None if it may be read."""
+    if stage.name in controlled:
+        return dg.SensorResult(skip_reason=controlled[stage.name])
+    return _waiting_for_sinks(context, settings, stage)
 
 
 def _waiting_for_sinks(
@@ -170,16 +185,34 @@ def _left_undone(settings: Settings, domain: FailureDomain, tables: Collection[s
     return {day for table, days in behind.items() if table in tables for day in days}
 
 
-def _run_request(first: dt.date, last: dt.date, request: str, attempt: int) -> dg.RunRequest:
+def _controlled(settings: Settings) -> dict[str, str]:
+    """Return the tables of pipelines that run control keeps from being followed, each with the reason."""
+    catalog = settings.catalog()
+    states = look_at_states(settings).left_out(pipeline.name for pipeline in catalog.pipelines)
+    return {
+        table: f"{pipeline.name} is {state}: {fix_of(pipeline.name, state)}"
+        for pipeline in catalog.pipelines
+        if (state := states.get(pipeline.name)) is not None
+        for table in pipeline.names
+    }
+
+
+def _run_request(
+    first: dt.date, last: dt.date, request: str, attempt: int, chosen: Sequence[str] | None
+) -> dg.RunRequest:
+    """Return the request of a run over some days, of all assets of the sensor or of some."""
     key = f"{request}#{attempt}"
     run_tags = {tags.READ_MODE: ReadMode.INCREMENTAL.value, tags.REQUEST: request}
+    keys = None if chosen is None else [dg.AssetKey(name) for name in chosen]
     if first == last:
-        return dg.RunRequest(run_key=key, partition_key=first.isoformat(), tags=run_tags)
+        return dg.RunRequest(
+            run_key=key, partition_key=first.isoformat(), tags=run_tags, asset_selection=keys
+        )
     days = {
         ASSET_PARTITION_RANGE_START_TAG: first.isoformat(),
         ASSET_PARTITION_RANGE_END_TAG: last.isoformat(),
     }
-    return dg.RunRequest(run_key=key, tags={**run_tags, **days})
+    return dg.RunRequest(run_key=key, tags={**run_tags, **days}, asset_selection=keys)
 
 
 def _earlier(instance: dg.DagsterInstance, request: str) -> tuple[list[Attempt], int]:

@@ -17,7 +17,7 @@ from fastapi.routing import APIRoute
 from etl_assets.pipelines.origin import DeclarationOrigin
 from etl_assets.serve.problems import ProblemDetails
 from etl_assets.serve.service import Service
-from etl_assets.serve.sessions import COOKIE, Session
+from etl_assets.serve.sessions import COOKIE, BrowserSession
 from etl_assets.serve.tokens import Scope, Token
 
 
@@ -121,7 +121,7 @@ def token_of(request: Request) -> Token:
     return request.state.token
 
 
-def session_of(request: Request) -> Session:
+def session_of(request: Request) -> BrowserSession:
     """Return the session that the rule of a page has accepted."""
     return request.state.session
 

@@ -11,7 +11,7 @@ from fastapi import Request
 from etl_assets.serve.problems import ProblemDetails
 from etl_assets.serve.request_body import read_body
 from etl_assets.serve.service import Service
-from etl_assets.serve.sessions import Session
+from etl_assets.serve.sessions import BrowserSession
 
 MAX_BYTES = 8_192
 _TYPE = "application/x-www-form-urlencoded"
@@ -34,7 +34,7 @@ async def read_form(request: Request) -> dict[str, str]:
         raise ProblemDetails(400, "not-a-form", "the body is not a form") from None
 
 
-def expect_own_form(form: dict[str, str], session: Session) -> None:
+def expect_own_form(form: dict[str, str], session: BrowserSession) -> None:
     """Refuse a form that is not from a page of this session.
 
     Raises:

@@ -20,7 +20,7 @@ _BYTES = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class BrowserSession:
     """A login.
 
     Attributes:
@@ -39,7 +39,7 @@ class Sessions:
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, BrowserSession] = {}
 
     def begin(self, token: Token, now: dt.datetime) -> str:
         """Begin a session, and return its cookie. Of too many sessions the oldest one ends."""
@@ -47,11 +47,13 @@ class Sessions:
         while len(self._sessions) >= MAX_SESSIONS:
             del self._sessions[next(iter(self._sessions))]
         cookie = secrets.token_urlsafe(_BYTES)
-        session = Session(token_id=token.id, form_key=secrets.token_urlsafe(_BYTES), ends_at=now + DURATION)
+        session = BrowserSession(
+            token_id=token.id, form_key=secrets.token_urlsafe(_BYTES), ends_at=now + DURATION
+        )
         self._sessions[_key(cookie)] = session
         return cookie
 
-    def find(self, cookie: str, now: dt.datetime) -> tuple[Session, Token] | None:
+    def find(self, cookie: str, now: dt.datetime) -> tuple[BrowserSession, Token] | None:
         """Return the session of a cookie with its token; None if it has ended, or the token is not valid."""
         session = self._sessions.get(_key(cookie))
         if session is None or session.ends_at <= now:

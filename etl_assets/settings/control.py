@@ -1,4 +1,4 @@
-"""Settings of the control plane's core: where run control is kept, and how runs are carried."""
+"""Settings of run control: where it is kept, and for how long a lease lasts."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from etl_assets.error_policy import told
@@ -63,6 +63,7 @@ class Deliveries:
         settings: The platform file.
         deliver: Runs the step of a sink.
         is_leaving: Whether this process is about to end.
+        working_on: Says, for a block, whether the pipeline of a sink may be worked on.
         lost: Takes an error that the process cannot go on with.
     """
 
@@ -73,8 +74,10 @@ class Deliveries:
         *,
         is_leaving: Callable[[], bool],
         lost: Callable[[Exception], object],
+        working_on: Callable[[str], AbstractContextManager[bool]] = lambda table: nullcontext(True),
     ) -> None:
         self._settings, self._step, self._is_leaving, self._lose = settings, deliver, is_leaving, lost
+        self._working_on = working_on
         self._lock = threading.Lock()
         self._circuits = read_circuits(settings.home)
         self._due_at_once = set(self._circuits)  # an operator may have restarted it because the sink is back
@@ -101,7 +104,7 @@ class Deliveries:
             caught_up = (self._circuits.keys() | self._slow) - set(behind) - self._threads.keys()
         for table in caught_up:  # a run has delivered, or the sink is no longer declared
             self._succeeded(table)
-        for table in self._due(behind):
+        for table in self._due(self._allowed(behind)):
             if self._is_leaving():
                 return
             thread = threading.Thread(target=self._deliver, args=(table,), name=table, daemon=True)
@@ -109,6 +112,14 @@ class Deliveries:
                 self._threads[table] = thread
                 self._began[table] = time.monotonic()
             thread.start()
+
+    def _allowed(self, tables: Collection[str]) -> list[str]:
+        """Return those of some sinks whose pipelines may be worked on now."""
+        allowed = []
+        for table in tables:
+            with self._working_on(table) as may_work:
+                allowed += [table] if may_work else []
+        return allowed
 
     def _due(self, behind: Collection[str]) -> list[str]:
         """Return the sinks to deliver to now, the one that was served longest ago first."""
@@ -144,12 +155,20 @@ class Deliveries:
             logger.warning("%s", text.partition("\n")[0])
             self._alert(AlertKind.SINK_SLOW, table, text)
 
+    def try_at_once(self, tables: Collection[str]) -> None:
+        """Try some sinks at the next look, whatever their circuits say."""
+        with self._lock:
+            self._due_at_once |= set(tables) & self._circuits.keys()
+
     def _deliver(self, table: str) -> None:
         try:
-            with self._lock:
-                is_closed = table not in self._circuits
-                self._due_at_once.discard(table)
-            failed = self._step(table, is_closed).failed
+            with self._working_on(table) as may_work:
+                if not may_work:
+                    return
+                with self._lock:
+                    is_closed = table not in self._circuits
+                    self._due_at_once.discard(table)
+                failed = self._step(table, is_closed).failed
             if self._is_leaving():
                 return
             if failed and table in declared_sinks(self._settings):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from etl_assets.pipelines.catalog import Catalog
 from etl_assets.pipelines.pipeline import Pipeline
-from etl_assets.sources.unread_days import WatchCursor
+from etl_assets.sources.unread_days import WatchCursor, Watched
 
 
 @dataclass(slots=True)
@@ -19,12 +20,14 @@ class Feed:
         cursor: How far its files have been listed.
         unreadable: Errors of days whose folder could not be listed.
         left_behind: Days that are unfinished on its path.
+        found: What the last look at its source found; None if it failed.
     """
 
     pipeline: Pipeline
     cursor: WatchCursor = field(default_factory=WatchCursor)
     unreadable: Mapping[dt.date, str] = field(default_factory=dict)
     left_behind: frozenset[dt.date] = frozenset()
+    found: Watched | None = None
 
     def take_left_behind(self) -> tuple[dt.date, ...]:
         """Return the days that are unfinished on its path, once."""
@@ -35,3 +38,13 @@ class Feed:
     def path(self) -> tuple[str, ...]:
         """Names of the tables of its data path."""
         return tuple(stage.name for stage in self.pipeline.path)
+
+
+def feeds_of(catalog: Catalog, before: Iterable[Feed] = ()) -> tuple[Feed, ...]:
+    """Return the feeds of the pipelines that read a source; each goes on from where it was before."""
+    cursors = {feed.pipeline.name: feed.cursor for feed in before}
+    return tuple(
+        Feed(pipeline, cursor=cursors.get(pipeline.name, WatchCursor()))
+        for pipeline in catalog.pipelines
+        if pipeline.path
+    )

@@ -67,6 +67,10 @@ class Backoffs:
             return self
         return Backoffs({thing: pause for thing, pause in self.by_thing.items() if thing not in set(things)})
 
+    def without(self, tables: Collection[str]) -> Backoffs:
+        """Return the backoffs of other tables."""
+        return Backoffs({thing: pause for thing, pause in self.by_thing.items() if thing[0] not in tables})
+
     def _failures(self, thing: WorkItem) -> int:
         pause = self.by_thing.get(thing)
         return 0 if pause is None else pause.failures

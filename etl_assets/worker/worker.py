@@ -6,6 +6,7 @@ Each thread has one task, so that none waits for another:
   another;
 - "derived" brings the derived tables of all pipelines up to date, in a Spark session of its own;
 - "sinks" starts a thread for each sink that lacks something (`deliveries.py`);
+- "control" claims runs, and looks at which pipelines are paused, canceled or failed (`carried_runs.py`);
 - "reports" reports to Dagster.
 
 New and unfinished work is read from the tables each time, so that no correctness depends on this process's
@@ -30,21 +31,24 @@ from etl_assets.observability.pending import days_behind, watch_source
 from etl_assets.resources.cancellation import interrupted
 from etl_assets.resources.spark import LONG_LIVED, spark_config
 from etl_assets.sensors.alerts import AlertKind, write_alert
-from etl_assets.sensors.source_pauses import paused_sources
-from etl_assets.sources.unread_days import WatchCursor
 from etl_assets.steps.placing import once_led
-from etl_assets.steps.step import StepReport, logger
+from etl_assets.steps.step import READ, StepReport, logger
+from etl_assets.worker.carried_runs import CarriedRuns
 from etl_assets.worker.deliveries import Deliveries
-from etl_assets.worker.feed import Feed
+from etl_assets.worker.feed import Feed, feeds_of
+from etl_assets.worker.invariant_watch import InvariantWatch
 from etl_assets.worker.lease import Lease, lease
+from etl_assets.worker.limit_watch import LimitWatch
 from etl_assets.worker.pauses import Backoffs, WorkItem
+from etl_assets.worker.repeated_tasks import repeat
 from etl_assets.worker.reports import Reports
+from etl_assets.worker.run_ends import RunEnds
 from etl_assets.worker.session import Session
 from etl_assets.worker.signals import interrupted_by
 from etl_assets.worker.step_runner import StepOutcome, StepRunner
 
 if TYPE_CHECKING:
-    from etl_assets.observability.lag_limits import SourcePause
+    from etl_assets.pipelines.pipeline import Pipeline
     from etl_assets.settings import Settings
     from etl_assets.worker.reports import Event
 
@@ -71,7 +75,7 @@ class Worker:
     ) -> None:
         self._settings, self._pace = settings, settings.worker
         self._catalog = settings.catalog()
-        self._feeds = tuple(Feed(pipeline) for pipeline in self._catalog.pipelines if pipeline.path)
+        self._feeds = feeds_of(self._catalog)
         self._heard = heard
         self._reports = Reports(settings, tell, worker=f"{socket.gethostname()}:{os.getpid()}")
         config = spark_config(settings.spark)
@@ -79,16 +83,28 @@ class Worker:
             config = LONG_LIVED | config
         self._config = config
         self._sessions = {"path": Session(config), "derived": Session(config)}
+        self._runs = CarriedRuns(
+            settings,
+            f"{socket.gethostname()}:{os.getpid()}",
+            pipelines=lambda: [pipeline.name for pipeline in self._catalog.pipelines],
+            begun=self._try_all_at_once,
+        )
+        self._ends = RunEnds(settings, self._runs)
         self._deliveries = Deliveries(
-            settings, self._deliver_to, is_leaving=self._is_leaving, lost=self._end_with
+            settings,
+            self._deliver_to,
+            is_leaving=self._is_leaving,
+            lost=self._end_with,
+            working_on=lambda table: self._runs.working_on(self._pipeline_of(table)),
         )
         self._leaving = threading.Event()
         self._lost: Exception | None = None
         self._pauses: Backoffs = Backoffs()
         self._pauses_lock = threading.Lock()
-        self._paused: Mapping[str, SourcePause] = {}
-        self._check_at = 0.0
-        self._broken: dict[tuple[str, str], int] = {}
+        self._limits = LimitWatch(settings)
+        self._invariants = InvariantWatch(
+            self._reports, self._alert, interval_seconds=self._pace.report_interval_seconds
+        )
 
     def run(self) -> None:
         """Follow the sources until SIGTERM or SIGINT.
@@ -100,9 +116,11 @@ class Worker:
         with lease(self._settings.home) as held, interrupted_by(signal.SIGTERM, signal.SIGINT):
             threads: list[threading.Thread] = []
             try:
+                self._runs.look()  # before anything is worked on
                 self._sessions["path"]()
                 logger.warning("working on the sources of %s", self._followed())
                 threads = [
+                    self._started("control", self._runs.look_and_wait, 0.0),
                     self._started("derived", self._bring_up_to_date, self._pace.derived_interval_seconds),
                     self._started("sinks", self._deliveries.look, self._pace.batch_interval_seconds),
                     self._started("reports", self._reports.tell, self._pace.report_interval_seconds),
@@ -120,40 +138,50 @@ class Worker:
             began = time.monotonic()
             held.alive()
             self._take_up_declarations()
-            self._look_at_limits()
+            self._limits.look()
             for feed in self._feeds:
-                is_paused = feed.pipeline.name in self._paused
-                days = self._left_behind(feed) if is_paused else self._days_to_carry(feed)
-                if days:
-                    self._carry(crew, feed, days, held, reads=not is_paused)
+                self._follow(crew, feed, held)
+            self._ends.end_without_source(self._catalog.pipelines)
             self._leaving.wait(max(0.0, began + self._pace.batch_interval_seconds - time.monotonic()))
         raise self._lost
 
-    def _look_at_limits(self) -> None:
-        """Find the sources that wait for a sink. While the tables cannot be read, those that waited wait."""
-        try:
-            paused = paused_sources(self._settings, dt.datetime.now(dt.UTC))
-        except (EtlAssetsError, OSError) as error:
-            logger.warning("lag limits cannot be looked at now: %s", error)
-            return
-        for name in paused.keys() - self._paused.keys():
-            logger.warning("%s", paused[name])
-        for name in self._paused.keys() - paused.keys():
-            logger.warning("the source of %s is read again", name)
-        self._paused = paused
+    def _follow(self, crew: StepRunner, feed: Feed, held: Lease) -> None:
+        """Carry a batch of a pipeline along its path, unless its state forbids it."""
+        name, began = feed.pipeline.name, time.monotonic()
+        with self._runs.working_on(name) as may_work:
+            if not may_work:
+                return
+            run = self._runs.run_of(name)
+            commits = 0.0 if run is None else run.progress.get("commits", 0.0)
+            is_paused = name in self._limits.paused
+            days = self._left_behind(feed) if is_paused else self._days_to_carry(feed)
+            if days:
+                self._carry(crew, feed, days, held, reads=not is_paused)
+            if run is not None:
+                is_batch = run.progress.get("commits", 0.0) > commits
+                if is_batch:
+                    self._runs.add_batch(name, time.monotonic() - began)
+                if not is_paused:
+                    self._ends.end_after_batch(feed, run, read_nothing=not is_batch)
+        self._runs.wait_for_look(name)
+
+    def _try_all_at_once(self, pipeline: str) -> None:
+        """End the backoffs of a pipeline: its run has attempts of its own."""
+        for found in (each for each in self._catalog.pipelines if each.name == pipeline):
+            with self._pauses_lock:
+                self._pauses = self._pauses.without(found.names)
+            self._deliveries.try_at_once(found.names)
+
+    def _pipeline_of(self, table: str) -> str:
+        pipeline = self._catalog.pipeline_of(table)
+        return "" if pipeline is None else pipeline.name
 
     def _take_up_declarations(self) -> None:
         """Follow the pipelines as they are declared now; each goes on from where it is."""
         catalog = self._settings.catalog()
         if catalog is self._catalog:
             return
-        cursors = {feed.pipeline.name: feed.cursor for feed in self._feeds}
-        self._catalog = catalog
-        self._feeds = tuple(
-            Feed(pipeline, cursor=cursors.get(pipeline.name, WatchCursor()))
-            for pipeline in catalog.pipelines
-            if pipeline.path
-        )
+        self._catalog, self._feeds = catalog, feeds_of(catalog, self._feeds)
         logger.warning("working on the sources of %s", self._followed())
         self._behind()
 
@@ -163,6 +191,7 @@ class Worker:
     def _days_to_carry(self, feed: Feed) -> tuple[dt.date, ...]:
         """Return the days with unread files of a pipeline, and the days left unfinished on its path."""
         source = feed.pipeline.path[0]
+        feed.found = None
         looking: WorkItem = (source.name, None)
         if not self._ready([looking]):
             return ()
@@ -181,7 +210,7 @@ class Worker:
             self._failed(source.name, (), {None: error})
             return ()
         self._succeeded([looking])
-        feed.cursor = found.cursor
+        feed.cursor, feed.found = found.cursor, found
         for day, why in found.unreadable.items():
             if feed.unreadable.get(day) != why:
                 logger.warning("%s: %s: %s", source.name, day, why)
@@ -225,7 +254,15 @@ class Worker:
         """Bring the derived tables up to date, and find unfinished work on the path."""
         behind = self._behind()
         crew = self._crew("derived")
-        for stage in (stage for pipeline in self._catalog.pipelines for stage in pipeline.derived):
+        for pipeline in self._catalog.pipelines:
+            with self._runs.working_on(pipeline.name) as may_work:
+                if may_work:
+                    self._bring_derived_up_to_date(crew, pipeline, behind)
+
+    def _bring_derived_up_to_date(
+        self, crew: StepRunner, pipeline: Pipeline, behind: Mapping[str, tuple[dt.date, ...]]
+    ) -> None:
+        for stage in pipeline.derived:
             if stage.delivers:
                 continue
             table = stage.name
@@ -239,6 +276,8 @@ class Worker:
     def _deliver_to(self, table: str, repeat: bool) -> StepOutcome:
         done = self._crew(table).run(table, [], repeat=repeat)
         self._take(table, [], done)
+        if done.failed and not self._is_leaving():
+            self._runs.fail(self._pipeline_of(table), next(iter(done.failed.values())))
         return done
 
     def _behind(self) -> Mapping[str, tuple[dt.date, ...]]:
@@ -262,9 +301,14 @@ class Worker:
 
     def _take(self, table: str, days: Sequence[dt.date], done: StepOutcome) -> None:
         """Pass on the report of what a step did."""
+        if not done.failed:
+            self._ends.note_step(table, done.began)
         if done.report is None:
             return
         self._heard(table, done.report)
+        feed = self._feed_of(table)
+        if feed is not None and table == feed.path[0]:
+            self._runs.add_rows(feed.pipeline.name, done.report.total()[READ], done.report.commits)
         kept = [day for day in days if day not in done.failed]
         self._reports.add(table, kept, done.report, done.began)
         if all(
@@ -276,6 +320,7 @@ class Worker:
         self, table: str, days: Sequence[dt.date], failed: Mapping[dt.date | None, Exception]
     ) -> None:
         """Back off from the failed days and write an alert for each, as for a failed run."""
+        self._runs.fail(self._pipeline_of(table), next(iter(failed.values())))
         for day, error in failed.items():
             blamed = sorted(days) if day is None else [day]
             text = told(error)
@@ -288,34 +333,7 @@ class Worker:
                 self._pauses = self._pauses.failed(things, error, time.monotonic())
 
     def _check(self, now: float) -> None:
-        """Evaluate the invariants once per report, but those of a pipeline whose path is behind.
-
-        An invariant that is broken twice in a row is not explained by another process's commit. It raises one
-        alert until it holds again.
-        """
-        if now < self._check_at:
-            return
-        self._check_at = now + self._pace.report_interval_seconds
-        behind = self._behind()
-        # One pipeline may be behind for any time: the others are evaluated.
-        current = [feed.pipeline for feed in self._feeds if behind.keys().isdisjoint(feed.path)]
-        invariants = [invariant for pipeline in current for invariant in pipeline.invariants]
-        try:
-            broken = self._reports.check(invariants)
-        except (EtlAssetsError, OSError) as error:
-            logger.warning("the invariants cannot be evaluated now: %s", error)
-            return
-        evaluated = {(invariant.table, invariant.name) for invariant in invariants}
-        kept = {check: times for check, times in self._broken.items() if check not in evaluated}
-        self._broken = kept | {check: self._broken.get(check, 0) + 1 for check in broken}
-        for (asset, check), found in broken.items():
-            logger.error("%s: %s", asset, found)
-            if self._broken[asset, check] == 2:
-                fix = (
-                    "run the days it names; if it still fails, stop writing and see the runbook, `A check"
-                    " failed`"
-                )
-                self._alert({"partition": "", "step": asset, "error": f"{found}\n  fix: {fix}"})
+        self._invariants.check(now, self._feeds, self._behind)
 
     def _alert(self, alert: Mapping[str, str]) -> None:
         with suppress(OSError):  # the disk may be what failed
@@ -360,28 +378,22 @@ class Worker:
         return interrupted() or self._leaving.is_set()
 
     def _started(self, name: str, task: Callable[[], object], interval_seconds: float) -> threading.Thread:
-        """Start a thread that repeats a task until the process leaves."""
-
-        def again() -> None:
-            while not self._leaving.wait(interval_seconds):
-                try:
-                    task()
-                except Exception as error:  # noqa: BLE001 - raised in the main thread, which ends the process
-                    if not self._is_leaving():
-                        logger.exception("the thread %s cannot go on", name)
-                        self._end_with(error)
-                    return
-
-        thread = threading.Thread(target=again, name=name, daemon=True)
-        thread.start()
-        return thread
+        return repeat(
+            task,
+            name=name,
+            interval_seconds=interval_seconds,
+            leaving=self._leaving,
+            lost=lambda error: None if self._is_leaving() else self._end_with(error),
+        )
 
     def _leave(self, threads: Sequence[threading.Thread]) -> None:
         self._leaving.set()
+        self._runs.wake()
         for session in tuple(self._sessions.values()):
             session.interrupt()
         deadline = time.monotonic() + JOIN_SECONDS
         for thread in (*threads, *self._deliveries.threads):
             thread.join(max(0.0, deadline - time.monotonic()))
+        self._runs.release()
         if threads:
             self._reports.tell()

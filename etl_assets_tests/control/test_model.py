@@ -190,7 +190,7 @@ class Machine(RuleBasedStateMachine):
                 case "stop":
                     if model.state == "RUNNING":
                         return False
-                    model.leave(failed=False)
+                    model.release()
                 case "for good":
                     model.leave(failed=True)
                 case _:

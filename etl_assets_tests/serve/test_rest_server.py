@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 
+import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
@@ -17,9 +22,10 @@ from schemathesis.specs.openapi.checks import (
 from etl_assets.control.routes.validation import EXAMPLE_DECLARATION
 from etl_assets.serve.service import now_utc
 from etl_assets.serve.tokens import Scope, Tokens
+from etl_assets.settings import load_settings
 from etl_assets_tests.docs.test_first_pipeline import blocks, shell
 from etl_assets_tests.serve.ingest_process import ingest
-from etl_assets_tests.serve.server_process import PIPELINE, serving, write_installation
+from etl_assets_tests.serve.server_process import PIPELINE, ServerProcess, serving, write_installation
 
 DOCS = Path(__file__).parents[2] / "docs"
 DECLARED = EXAMPLE_DECLARATION["name"]
@@ -124,3 +130,45 @@ def test_the_commands_of_the_page_do_what_it_says(tmp_path, monkeypatch):
         '"status":"canceled"',
     ):
         assert expected in printed, printed
+
+
+def test_every_acknowledged_declaration_outlives_a_kill_of_the_server(tmp_path, monkeypatch):
+    write_installation(tmp_path)
+    monkeypatch.setenv("ETL_ASSETS_HOME", str(tmp_path))
+    _, token = Tokens(tmp_path).add("robot", now=now_utc(), scopes=[Scope.ADMIN])
+    acknowledged: dict[str, int] = {}
+
+    def declare(server: ServerProcess) -> None:
+        with server.client() as client, suppress(httpx.HTTPError):
+            for number in itertools.count():
+                content = {**EXAMPLE_DECLARATION, "name": f"films_{number % 4}", "description": f"{number}"}
+                path = f"{server.url}/v1/pipelines"
+                if number < 4:
+                    answer = client.post(path, json=content)
+                else:
+                    path, any_revision = f"{path}/{content['name']}", {"if-match": "*"}
+                    answer = client.put(path, json=content, headers=any_revision)
+                assert answer.status_code in (200, 201), answer.text
+                acknowledged[content["name"]] = number
+
+    with serving(tmp_path, token) as server:
+        thread = threading.Thread(target=declare, args=[server])
+        thread.start()
+        ends = time.monotonic() + 30
+        while len(acknowledged) < 4 and time.monotonic() < ends:
+            time.sleep(0.01)
+        time.sleep(0.2)
+        server.kill()
+        thread.join(30)
+    assert len(acknowledged) == 4
+    # What runs read is whole at any time, and has all that was acknowledged.
+    specs = [each.spec for each in load_settings().installed().files]
+    found = {each.name: int(each.description or 0) for each in specs if each is not None}
+    assert all(found[name] >= number for name, number in acknowledged.items())
+    with serving(tmp_path, token) as server, server.client() as client:
+        for name, number in acknowledged.items():
+            shown = client.get(f"{server.url}/v1/pipelines/{name}").json()
+            assert (shown["state"], int(shown["declaration"]["description"]) >= number) == ("ok", True)
+            revisions = client.get(f"{server.url}/v1/pipelines/{name}/revisions?limit=1000").json()["data"]
+            assert [each["revision"] for each in revisions] == [*range(len(revisions), 0, -1)]
+            assert revisions[0]["revision"] == shown["revision"]

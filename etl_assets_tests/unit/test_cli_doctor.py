@@ -74,6 +74,7 @@ def test_a_fresh_installation_is_well_and_stays_untouched(home):
         "pipelines",
         "locks",
         "engine",
+        "run control",
         "unfinished work",
         "sources",
         "dagster instance",

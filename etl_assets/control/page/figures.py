@@ -24,7 +24,7 @@ FIRST_WAIT_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineFigures:
+class ShownFigures:
     """Figures of a pipeline.
 
     Attributes:
@@ -42,9 +42,9 @@ class KnownFigures:
     """The figures of pipelines that were shown lately."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[float, PipelineFigures]] = {}
+        self._known: dict[str, tuple[float, ShownFigures]] = {}
 
-    async def of(self, service: Service, names: Collection[str]) -> Mapping[str, PipelineFigures]:
+    async def of(self, service: Service, names: Collection[str]) -> Mapping[str, ShownFigures]:
         """Return what is known of pipelines, and let older figures be read again."""
         now = time.monotonic()
         old = tuple(name for name in names if now - self._read_at(name) > REFRESH_SECONDS)
@@ -66,7 +66,7 @@ class KnownFigures:
         self._known |= {name: (now, figures) for name, figures in found.items()}
 
 
-def read_figures(service: Service, names: Collection[str]) -> dict[str, PipelineFigures]:
+def read_figures(service: Service, names: Collection[str]) -> dict[str, ShownFigures]:
     """Read the figures of pipelines from their tables' logs; those without tables have none."""
     domain, now = service.settings.placement().reader(), service.clock()
     wanted = [each for each in domain.catalog.pipelines if each.name in names]
@@ -78,11 +78,11 @@ def read_figures(service: Service, names: Collection[str]) -> dict[str, Pipeline
     return found
 
 
-def _figures(pipeline: Pipeline, lags: Iterable[AssetLag], letters: Counter[str]) -> PipelineFigures:
+def _figures(pipeline: Pipeline, lags: Iterable[AssetLag], letters: Counter[str]) -> ShownFigures:
     rows = [lag.rows for lag in lags if lag.rows is not None]
     seconds = [lag.seconds for lag in lags if lag.seconds is not None]
     stages = {each.name_in_rejects for each in pipeline.stages if each.rejects is not None}
-    return PipelineFigures(
+    return ShownFigures(
         lag_rows=sum(rows) if rows else None,
         lag_seconds=max(seconds, default=None),
         open_dead_letters=sum(letters[stage] for stage in stages),

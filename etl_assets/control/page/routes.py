@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
 from etl_assets.contracts.reasons import DeadLetterState
-from etl_assets.control.page.figures import KnownFigures, PipelineFigures
+from etl_assets.control.page.figures import KnownFigures, ShownFigures
 from etl_assets.control.page.pages import HEADERS, Page, show
 from etl_assets.control.routes.pipeline_of import pipeline_of
 from etl_assets.control.routes.pipeline_views import summaries
@@ -207,7 +207,7 @@ def _tables(service: Service, name: str) -> dict[str, Any]:
 
 
 def _row(
-    pipeline: Mapping[str, Any], figures: PipelineFigures | None, controlled: tuple[Any, Any] | None
+    pipeline: Mapping[str, Any], figures: ShownFigures | None, controlled: tuple[Any, Any] | None
 ) -> dict[str, Any]:
     control, last_run = controlled or (None, None)
     return {
@@ -221,7 +221,7 @@ def _row(
     }
 
 
-def _lag(figures: PipelineFigures) -> str:
+def _lag(figures: ShownFigures) -> str:
     if not figures.lag_rows and not figures.lag_seconds:
         return "0" if figures.lag_rows == 0 else ""
     rows = "" if figures.lag_rows is None else f"{figures.lag_rows:,} rows"
