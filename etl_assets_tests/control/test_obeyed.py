@@ -16,7 +16,7 @@ from etl_assets.control.run_controls import RunControls
 from etl_assets.control.store import open_store
 from etl_assets.errors import InputError
 from etl_assets.observability.control_checks import check_control
-from etl_assets.sensors.sources import source_sensors
+from etl_assets.sensors.sources import source_sensor
 from etl_assets.settings import Settings, load_settings
 from etl_assets.sources.ranges import Lag
 from etl_assets.sources.unread_days import WatchCursor, Watched
@@ -59,10 +59,10 @@ def test_a_run_reads_no_source_of_a_paused_pipeline_and_names_what_resumes_it(se
 
 def test_the_sensor_of_a_paused_pipeline_asks_for_nothing(settings):
     typed("pipelines", "pause", "films")
-    sensors = {each.name: each for each in source_sensors(settings, settings.catalog().pipelines)}
-    definitions = dg.Definitions(sensors=list(sensors.values()))
+    stage = settings.catalog().stage("films_source")
+    films: Any = source_sensor(settings, stage, ["films_source", "films", "books"], name="films_files")
+    definitions = dg.Definitions(sensors=[films])
     with dg.DagsterInstance.ephemeral() as instance:
-        films: Any = sensors["films_files"]
         skipped = films(dg.build_sensor_context(instance, definitions=definitions))
         assert "films is PAUSED" in skipped.skip_reason.skip_message
         typed("pipelines", "resume", "films")
