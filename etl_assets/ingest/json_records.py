@@ -126,7 +126,8 @@ class JsonRecords:
                 fingerprint = hashlib.sha256(content).hexdigest()
                 version = f"#{fingerprint[:_SHOWN_OF_LETTER]}" if self.changes else ""
                 if isinstance(line, AnnotatedRecord):
-                    content, value = _annotated(value, line.added, is_fast=is_fast)
+                    if line.added:
+                        content, value = _annotated(value, line.added, is_fast=is_fast)
                     version += f"#{line.version}" if line.version else ""
                 record_id = (
                     self._id_of(value) + version + again
@@ -165,6 +166,8 @@ class JsonRecords:
             item = value.get(self.id_fields[0])
             if type(item) is str and 0 < len(item) <= MAX_ID_CHARACTERS:
                 return item
+            if type(item) is int:
+                return str(item)
         values = [_exact(value.get(name)) for name in self.id_fields]
         for name, item in zip(self.id_fields, values, strict=True):
             if item is None or item == "":

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from etl_assets.compute.freed_memory import give_back_freed_memory
 from etl_assets.delta.write.create import ensure_table
 from etl_assets.errors import SourceLost
 from etl_assets.failpoints import Failpoint, failpoint
@@ -141,6 +142,7 @@ class IngestRanges(Ingest):
             staging=folder,
         ).write()
         shutil.rmtree(staged, ignore_errors=True)
+        give_back_freed_memory()
         logger.info(
             "%s: batch %d committed in %.1f s", self.table.name, version + 1, time.monotonic() - started
         )

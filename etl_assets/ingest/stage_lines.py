@@ -3,8 +3,8 @@
 Events and rejected lines are written to separate files, which the later phases read.
 
 Spark's Python workers read the source files and write the staged ones themselves; only the figures of each
-block pass through Spark. The staging folder must be on a disk that all workers and this process share, as
-tables are.
+block pass through Spark. Where there is little to read (`LITTLE_BYTES`), this process does the same. The
+staging folder must be on a disk that all workers and this process share, as tables are.
 """
 
 from __future__ import annotations
@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 
 TASK_BYTES = 8 << 20
 """Input of one task; a larger file that is not compressed is cut into blocks of that size."""
+LITTLE_BYTES = 32 << 20
+"""Input that this process validates by itself: some seconds of CPU time, as it takes to start workers."""
+_CONTENT_PER_BYTE = 10
+"""Most bytes of content for one of a file that cannot be cut, because it may be compressed."""
 ID_HASH = "id_hash"
 """Staged column: `hashes_of` the id of a record, its bits read as a signed number."""
 _PIECE_BYTES = 4 << 20
@@ -192,12 +196,25 @@ def stage_lines(
         yield from _stage(task, records, folder)
 
     schema = ", ".join(f"{name} {'STRING' if name in _TEXTS else 'BIGINT'}" for name in _FIGURES)
-    blocks = (StagedBlock(**figures) for figures in figures_of(session, tasks, work, schema))
+    figures = figures_of(session, tasks, work, schema, is_little=_is_little(tasks))
+    blocks = (StagedBlock(**each) for each in figures)
     return Staged(
         folder=folder,
         blocks=tuple(sorted(blocks, key=lambda block: (block.file_index, block.block_start))),
         id_column=records.id_column,
     )
+
+
+def _is_little(tasks: Iterable[Sequence[SourceBlock]]) -> bool:
+    """Return whether this process validates the blocks of all tasks."""
+    return sum(_content_bytes(each) for task in tasks for each in task) <= LITTLE_BYTES
+
+
+def _content_bytes(source: SourceBlock) -> int:
+    """Return about how many bytes of content a block has, rather too many."""
+    if source.block.end is None:
+        return source.input_file.file.size * _CONTENT_PER_BYTE
+    return source.block.end - source.block.start
 
 
 def _tasks(files: Iterable[InputFile]) -> Iterator[list[SourceBlock]]:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from etl_assets.compute.freed_memory import give_back_freed_memory
 from etl_assets.delta.table import Table
 from etl_assets.delta.write.create import ensure_table
 from etl_assets.ingest.ingest_batch import IngestBatch
@@ -190,6 +191,7 @@ class Ingest:
                 staging=folder,
             )
             report = batch.write()
+        give_back_freed_memory()
         Ledger.of(self.table).keep()
         logger.info(
             "%s: batch %d committed in %.1f s", self.table.name, plan.batch_id, time.monotonic() - started

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -20,6 +21,7 @@ from deltalake import DeltaTable
 
 from etl_assets.cli.main import cli
 from etl_assets.settings import load_settings
+from etl_assets.sinks.files.reader import read_manifest
 from etl_assets_tests.kill.dying_run import Gateway
 from etl_assets_tests.kill.worker_process import follow
 
@@ -30,6 +32,7 @@ name: films
 source: {type: files, path: "in/*.csv", settle_seconds: 0}
 columns: {id: bigint, text: string}
 table: {keys: [id]}
+sinks: [{type: folder, connection: exports, target: films}]
 """
 ROWS = 600
 """Rows of a file, which is as large as one batch."""
@@ -37,6 +40,7 @@ FILES = 6
 SETTINGS = {
     "start_date": dt.datetime.now(dt.UTC).date(),
     "pipelines": {"built_in": []},
+    "connections": {"exports": {"type": "folder", "path": "out", "write": ["*"]}},
     "control": {"lease_seconds": 1},
     "spark": {"master": "local[2]"},
     "worker": {
@@ -77,10 +81,15 @@ class Site:
 
     def rows(self, table: str = "films", column: str = "id") -> Counter[Any]:
         folders = sorted((self.home / "data" / "tables" / table).glob("g*"))
-        if not folders or not (folders[-1] / "_delta_log").exists():
+        if not folders or not any((folders[-1] / "_delta_log").glob("0*.json")):
             return Counter()
         found = DeltaTable(str(folders[-1])).to_pyarrow_dataset().to_table(columns=[column])
         return Counter(found[column].to_pylist())
+
+    def in_folder(self) -> Counter[int]:
+        """Rows that the sink has."""
+        files = read_manifest(str(self.home / "out" / "films")).files
+        return Counter(each for file in files for each in pyarrow.parquet.read_table(file)["id"].to_pylist())
 
     @property
     def read(self) -> int:
@@ -102,6 +111,7 @@ def site(spark, tmp_path: Path) -> Iterator[Site]:
     home = Path(os.environ["ETL_ASSETS_HOME"])
     (home / "pipelines").mkdir(parents=True)
     (home / "in").mkdir()
+    (home / "out").mkdir()
     (home / "platform.yaml").write_text(yaml.safe_dump(SETTINGS), "utf-8")
     (home / "pipelines" / "films.yaml").write_text(PIPELINE, "utf-8")
     context = multiprocessing.get_context("forkserver")
@@ -165,6 +175,7 @@ def _killed_and_continued(site: Site, worker: Any, run: str) -> None:
     assert site.state == "RUNNING"
     site.begin()
     site.until_state("IDLE")
+    assert site.in_folder() == Counter(range(FILES * ROWS)), "a run ends when its sinks have everything"
     found = site.type("runs", "films", "--limit", "50")
     (done,) = found["runs"]
     assert (done["id"], done["status"], done["attempts"]) == (run, "succeeded", 2)

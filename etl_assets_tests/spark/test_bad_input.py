@@ -186,8 +186,10 @@ def test_the_oddities_of_text_files_are_no_lines(pipeline):
     assert pipeline.run(only=["raw_events"])["raw_events"].commits == 0
 
 
-def test_positions_and_offsets_hold_in_a_file_that_is_read_in_blocks(pipeline, monkeypatch):
+@pytest.mark.parametrize("little_bytes", [0, stage_lines.LITTLE_BYTES], ids=["by workers", "in process"])
+def test_positions_and_offsets_hold_in_a_file_that_is_read_in_blocks(pipeline, monkeypatch, little_bytes):
     monkeypatch.setattr(stage_lines, "TASK_BYTES", 2_000)
+    monkeypatch.setattr(stage_lines, "LITTLE_BYTES", little_bytes)
     numbers = range(1, 61)
     pipeline.land(["bad" if number % 7 == 0 else event(number) for number in numbers])
     pipeline.land([event(1), event(61), "bad"], name="b.jsonl")
