@@ -28,6 +28,7 @@ from etl_assets.pipelines.pipeline_file import (
 from etl_assets.pipelines.rest_declaration import read_snapshot, snapshot_path
 from etl_assets.pipelines.rest_rights import RestRights
 from etl_assets.pipelines.system_tables import SYSTEM_TABLES
+from etl_assets.pipelines.table_owners import TableOwners
 from etl_assets.steps.dead_letters_pipeline import dead_letters_pipeline
 from etl_assets.steps.declared_pipeline import declared_pipeline
 
@@ -138,6 +139,11 @@ def contract_in(contracts: Mapping[str, TableContract]) -> ContractOf:
     return contract_of
 
 
+def _read_by(file: PipelineFile, contracts: Mapping[str, TableContract], owners: TableOwners) -> ContractOf:
+    """Return the function that returns the contract of a table that a declaration may read."""
+    return contract_in({name: each for name, each in contracts.items() if owners.are_read_by(file, name)})
+
+
 @functools.lru_cache(maxsize=8)
 def _built_in_catalog(names: tuple[str, ...], connections: tuple[ConnectionRights, ...]) -> Catalog:
     return _catalog(names, connections)
@@ -156,9 +162,9 @@ def _installed(
     read = (read_pipeline_files(each) if each == folder else read_components(each) for each in listed)
     declared_in_files = [file for of_folder in read for file in of_folder]
     files = checked([*declared_in_files, *read_snapshot(snapshot_path(home), rest)], base, connections)
-    contract_of = contract_in(contracts_of(files, base))
+    contracts, owners = contracts_of(files, base), TableOwners(files, base)
     declared = [
-        declared_pipeline(DeclaredTables(spec=file.spec, contract_of=contract_of))
+        declared_pipeline(DeclaredTables(spec=file.spec, contract_of=_read_by(file, contracts, owners)))
         for file in files
         if file.spec is not None
     ]

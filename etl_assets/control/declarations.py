@@ -1,22 +1,21 @@
 """A declaration that comes over REST, judged among all others of the installation.
 
-Belongs here: names that are taken, lookups of other tenants, and which pipelines a change would break. Does
-not belong here: what it shows by itself (`pipelines/rest_declaration.py`), and storing it (`definitions.py`).
+Belongs here: the declaration among the others, and which pipelines a change would break. Does not belong
+here: what it shows by itself (`pipelines/rest_declaration.py`), and storing it (`definitions.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from etl_assets.contracts.columns import TableContract
 from etl_assets.installed import built_in_catalog
 from etl_assets.pipelines.catalog import Catalog
-from etl_assets.pipelines.cross_checks import checked, contracts_of, lookups, table_names
+from etl_assets.pipelines.cross_checks import checked, contracts_of
 from etl_assets.pipelines.origin import DeclarationOrigin
 from etl_assets.pipelines.pipeline_file import PipelineFile
-from etl_assets.pipelines.problem import Problem, dotted, near
 from etl_assets.pipelines.rest_declaration import rest_declaration
 from etl_assets.settings import Settings
 
@@ -49,7 +48,6 @@ def judged(settings: Settings, declaration: PipelineFile) -> Verdict:
     """Judge a declaration. It stands in place of the one of its name that its tenant has over REST."""
     others, base = _without(settings, declaration.name, declaration.tenant), _base(settings)
     *rest, found = checked([*others, declaration], base, settings.connection_rights)
-    found = _with_lookups(declaration, found, others, base)
     return Verdict(
         file=found,
         contracts=contracts_of((*rest, found), base),
@@ -75,42 +73,3 @@ def _without(settings: Settings, name: str, tenant: str) -> list[PipelineFile]:
 def _newly_broken(before: Sequence[PipelineFile], after: Sequence[PipelineFile]) -> tuple[PipelineFile, ...]:
     pairs = zip(before, after, strict=True)
     return tuple(then for now, then in pairs if now.spec is not None and then.spec is None)
-
-
-def _with_lookups(
-    declaration: PipelineFile, found: PipelineFile, others: Sequence[PipelineFile], base: Catalog
-) -> PipelineFile:
-    """Return a judged declaration whose lookups reach only tables of its tenant, and whose problems name
-    no others.
-    """
-    if declaration.spec is None:
-        return found
-    own = {*base.names, *table_names(declaration.spec)} | {
-        name
-        for each in others
-        if each.spec is not None and each.tenant == declaration.tenant
-        for name in table_names(each.spec)
-    }
-    foreign = [*_foreign_lookups(declaration, own)]
-    if not foreign:
-        return found
-    places = {each.field for each in foreign}
-    kept = tuple(each for each in found.problems if each.field not in places)
-    return replace(found, problems=kept).with_problems(foreign)
-
-
-def _foreign_lookups(declaration: PipelineFile, own: set[str]) -> Iterator[Problem]:
-    """Yield the lookups in tables that the tenant does not have: whether another tenant has them is not
-    told.
-    """
-    assert declaration.spec is not None
-    for place, name in lookups(declaration.spec):
-        if name not in own:
-            yield Problem(
-                None,
-                dotted(place),
-                f"there is no table `{name}`",
-                f"{near(name, own)}tables: {', '.join(sorted(own))}",
-                value=name,
-                allowed=tuple(sorted(own)),
-            )

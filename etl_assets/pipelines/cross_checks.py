@@ -14,17 +14,17 @@ from dataclasses import dataclass, field
 
 from etl_assets.contracts.column_types import DecimalType, ScalarType
 from etl_assets.contracts.columns import TableContract
-from etl_assets.contracts.tables.deliveries import deliveries_name
 from etl_assets.errors import ContractError
 from etl_assets.pipelines.catalog import Catalog
 from etl_assets.pipelines.connection_rights import ConnectionRights
 from etl_assets.pipelines.dagster_names import FAILURE_DOMAINS, RESERVED
 from etl_assets.pipelines.declared import DeclaredTables
+from etl_assets.pipelines.origin import DeclarationOrigin
 from etl_assets.pipelines.pipeline_file import PipelineFile
 from etl_assets.pipelines.problem import Path, Problem, near
 from etl_assets.pipelines.sink_checks import problems_of_sinks, problems_of_targets
 from etl_assets.pipelines.spec import PipelineSpec
-from etl_assets.pipelines.transform_specs import LookupTransform
+from etl_assets.pipelines.table_owners import TableOwners, lookups, table_names
 
 
 def checked(
@@ -62,36 +62,6 @@ def contracts_of(files: Sequence[PipelineFile], catalog_base: Catalog) -> dict[s
     return check.contracts
 
 
-def table_names(spec: PipelineSpec) -> dict[str, Path]:
-    """Return the tables of a declared pipeline, each with the place of the declaration that names it."""
-    own: Path = ("table", "name") if spec.table.name else ("name",)
-    source, table = spec.source_table_name, spec.table_name
-    tombstones: dict[str, Path] = {} if spec.tombstones_name is None else {spec.tombstones_name: own}
-    of_sinks: dict[str, Path] = {
-        name: ("sinks", index, "name") if sink.name else ("sinks", index)
-        for index, sink in enumerate(spec.sinks)
-        for deliveries in [deliveries_name(table, sink.sink_name)]
-        for name in (deliveries, f"{deliveries}_rejects")
-    }
-    return (
-        {
-            table: own,
-            f"{table}_rejects": own,
-            source: ("name",),
-            f"{source}_rejects": ("name",),
-        }
-        | tombstones
-        | of_sinks
-    )
-
-
-def lookups(spec: PipelineSpec) -> Iterator[tuple[Path, str]]:
-    """Yield the tables that a pipeline looks values up in, with their places in the declaration."""
-    for index, transform in enumerate(spec.transforms):
-        if isinstance(transform, LookupTransform):
-            yield ("transforms", index, "table"), transform.table
-
-
 @dataclass
 class _Check:
     """One look at all files but those that are known to be broken.
@@ -109,9 +79,11 @@ class _Check:
     clashing: dict[int, list[Problem]] = field(default_factory=dict)
     waiting: dict[int, list[Problem]] = field(default_factory=dict)
     contracts: dict[str, TableContract] = field(init=False)
+    owners: TableOwners = field(init=False)
 
     def __post_init__(self) -> None:
         self.contracts = {contract.name: contract for contract in self.base.tables}
+        self.owners = TableOwners(self.files, self.base)
 
     def run(self) -> None:
         specs = {
@@ -123,11 +95,16 @@ class _Check:
         open_ = {index: spec for index, spec in specs.items() if index not in {*self.clashing, *self.broken}}
         owner = {name: index for index, spec in open_.items() for name in table_names(spec)}
         while ready := [
-            index for index, spec in open_.items() if all(name in self.contracts for _, name in lookups(spec))
+            index
+            for index, spec in open_.items()
+            if all(self._is_there(index, name) for _, name in lookups(spec))
         ]:
             for index in ready:
                 self._resolve(index, open_.pop(index))
         self._unresolved(open_, owner)
+
+    def _is_there(self, index: int, name: str) -> bool:
+        return name in self.contracts and self.owners.are_read_by(self.files[index], name)
 
     def _clashes(self, specs: Mapping[int, PipelineSpec]) -> None:
         pipelines: dict[str, PipelineFile | str] = {
@@ -183,17 +160,24 @@ class _Check:
             name: file.name for file in self.files if file.spec is not None for name in table_names(file.spec)
         }
         needs = {
-            index: {owner[name] for _, name in lookups(spec) if name in owner}
+            index: {
+                owner[name]
+                for _, name in lookups(spec)
+                if name in owner and self.owners.are_read_by(self.files[index], name)
+            }
             for index, spec in open_.items()
         }
         for index, spec in open_.items():
             file = self.files[index]
             circle = _circle(index, needs)
             for place, name in lookups(spec):
-                if name in self.contracts:
+                if self._is_there(index, name):
                     continue
-                if name not in declared and (maker := self._broken_maker(name)) is None:
-                    names = sorted({*self.contracts, *declared})
+                maker = self._broken_maker(file, name)
+                is_hidden = not self.owners.are_read_by(file, name)
+                if is_hidden or (name not in declared and maker is None):
+                    known = {*self.contracts, *declared}
+                    names = sorted(each for each in known if self.owners.are_read_by(file, each))
                     fix = f"{near(name, names)}tables: {', '.join(names)}"
                     self._add(self.broken, index, file.problem(place, f"there is no table `{name}`", fix))
                 elif owner.get(name) in circle:
@@ -211,9 +195,11 @@ class _Check:
                         self.waiting, index, file.problem(place, message, "correct that pipeline first")
                     )
 
-    def _broken_maker(self, table: str) -> str | None:
+    def _broken_maker(self, reader: PipelineFile, table: str) -> str | None:
         """Return the name of the broken file whose pipeline is called as a table that is looked up."""
-        broken = [file.name for file in self.files if file.spec is None]
+        reads_all = reader.origin is not DeclarationOrigin.REST
+        of_tenant = [file for file in self.files if reads_all or file.tenant == reader.tenant]
+        broken = [file.name for file in of_tenant if file.spec is None]
         own = table.removesuffix("_tombstones").removesuffix("_rejects").removesuffix("_source")
         return next((name for name in broken if name in (table, own)), None)
 

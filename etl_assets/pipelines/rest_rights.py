@@ -27,7 +27,10 @@ _DOTTED_TABLE = re.compile(r"(?i)\b(?:from|join)\s+(?:\(\s*)*[\w`\"]+\s*\.")
 _FORMAT = re.compile(
     r"(?i)(?<![\w.])`?(?:csv|json|parquet|orc|text|avro|delta|binaryfile|xml|iceberg)`?\s*\.\s*[\w`\"]"
 )
-_SQL_FIELDS = ("where", "expression", "select", "condition")
+SQL_FIELDS = frozenset(
+    {"where", "expression", "select", "condition", "apply_as_deletes", "apply_as_truncates"}
+)
+"""Fields of a declaration that hold Spark SQL, wherever they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +99,8 @@ def right_problems(file: PipelineFile, rights: RestRights) -> Iterator[Problem]:
                     rights.modules,
                     value=module,
                 )
-    for place, text in _sql_texts(spec.model_dump(mode="json")["transforms"], ("transforms",)):
+    content = spec.model_dump(mode="json", by_alias=True, exclude={"source"})
+    for place, text in _sql_texts(content, ()):
         if why := sql_problem(text):
             yield file.problem(place, f"a declaration over REST may not {why}", "leave it out, or use a file")
 
@@ -191,7 +195,7 @@ def _is_below(path: str, folders: Collection[str]) -> bool:
 def _sql_texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
     if isinstance(value, dict):
         for key, each in value.items():
-            if key in _SQL_FIELDS and isinstance(each, str):
+            if key in SQL_FIELDS and isinstance(each, str):
                 yield (*path, key), each
             else:
                 yield from _sql_texts(each, (*path, key))

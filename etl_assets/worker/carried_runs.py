@@ -36,8 +36,10 @@ if TYPE_CHECKING:
     from etl_assets.control.store import ControlStore
     from etl_assets.settings import Settings
 
-LOOK_SECONDS = 0.5
-"""Between two looks at the store."""
+LOOK_SECONDS = 1.0
+"""Between two looks at the store, at most."""
+_RELEASE_SECONDS = 5.0
+"""How long a process that leaves waits for the store to take its runs back."""
 _WAIT_SECONDS = 2.0
 """How long a thread that has committed a batch waits for the next look, so that a pause stops it."""
 
@@ -169,7 +171,7 @@ class CarriedRuns:
     def look_and_wait(self) -> None:
         """Look at the store, and wait until the next look is due, or a batch has ended."""
         self.look()
-        self._wanted.wait(LOOK_SECONDS)
+        self._wanted.wait(min(LOOK_SECONDS, self._settings.control.lease_seconds / 4))
 
     def wake(self) -> None:
         """Let the next look begin now."""
@@ -198,8 +200,14 @@ class CarriedRuns:
     def release(self) -> None:
         """Give runs back, because this process leaves: another one goes on at once.
 
-        A run of which a step is still under way is kept until its lease has expired.
+        A run of which a step is still under way is kept until its lease has expired, and so are all of them
+        if the store hangs.
         """
+        thread = threading.Thread(target=self._release, name="release", daemon=True)
+        thread.start()
+        thread.join(_RELEASE_SECONDS)
+
+    def _release(self) -> None:
         for pipeline, run in tuple(self._runs.items()):
             if self._busy[pipeline]:
                 continue

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from etl_assets.cli.main import cli
+from etl_assets.control.known_states import look_at_states
 from etl_assets.control.run_controls import RunControls
 from etl_assets.control.store import open_store
 from etl_assets.errors import InputError
@@ -109,6 +112,22 @@ def test_the_doctor_says_since_when_the_store_is_away_and_what_is_used_instead(s
     assert f"{dt.datetime.now(dt.UTC):%Y-%m-%d}" in first.detail
     assert "films is PAUSED" in second.detail
     assert "films is PAUSED and left alone" in typed("run")
+
+
+def test_a_store_that_is_silent_holds_nothing_up(settings, monkeypatch):
+    """The server takes connections and answers nothing."""
+    monkeypatch.setenv("CONTROL_SILENT", "p")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        connection = {
+            "type": "postgres", "host": "127.0.0.1", "port": silent.getsockname()[1], "database": "d",
+            "user": "u", "password": "${CONTROL_SILENT}", "connect_timeout_seconds": 2,
+        }  # fmt: skip
+        found = {**settings.model_dump(include={"home"}), "control": {"connection": "c"}}
+        began = time.monotonic()
+        known = look_at_states(Settings.model_validate({**found, "connections": {"c": connection}}))
+    assert "does not answer" in (known.problem or "")
+    assert known.of("films").is_followed
+    assert time.monotonic() - began < 20
 
 
 def watched(**found: Any) -> Watched:

@@ -81,7 +81,7 @@ class Site:
 
     def rows(self, table: str = "films", column: str = "id") -> Counter[Any]:
         folders = sorted((self.home / "data" / "tables" / table).glob("g*"))
-        if not folders or not (folders[-1] / "_delta_log").exists():
+        if not folders or not any((folders[-1] / "_delta_log").glob("0*.json")):
             return Counter()
         found = DeltaTable(str(folders[-1])).to_pyarrow_dataset().to_table(columns=[column])
         return Counter(found[column].to_pylist())

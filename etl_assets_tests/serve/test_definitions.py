@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,10 +24,13 @@ from etl_assets.control.revisions import Revisions
 from etl_assets.control.snapshot import refresh_snapshot
 from etl_assets.control.snapshot_rounds import keep_refreshing
 from etl_assets.control.store import FILE, sqlite_store
-from etl_assets.errors import SinkRefused, StorageFailed
+from etl_assets.errors import NotFound, SinkRefused, StorageFailed
 from etl_assets.pipelines.rest_declaration import snapshot_path
+from etl_assets.pipelines.rest_rights import SQL_FIELDS
+from etl_assets.pipelines.spec import PipelineSpec
 from etl_assets.settings import load_settings
 from etl_assets.sinks.open_sink import open_sink
+from etl_assets.steps.step import ReadMode, StepArguments, StepContext
 from etl_assets_tests.serve.rest_calls import RestClient, new_service
 from etl_assets_tests.serve.server_process import PIPELINE, write_installation
 
@@ -232,6 +236,53 @@ def test_no_declaration_makes_the_server_fail(client):
     check()
     assert declared(client)["films"]["state"] == "ok"
     assert all(each["state"] == "ok" for each in declared(client).values())
+
+
+def test_tables_of_the_platform_and_of_other_tenants_are_not_there_for_sql_of_a_tenant(client):
+    client.post("/v1/pipelines", FILMS)
+    reads = {"transforms": [{"type": "sql", "select": "select input.* from input, films, ratings"}]}
+    for tenant, name, readable in (("default", "mine", True), ("acme", "theirs", False)):
+        by = RestClient(client.service, tenant=tenant)
+        assert by.post("/v1/pipelines", FILMS | reads | {"name": name}).status_code == 201
+        (stage,) = [each for each in load_settings().catalog().stages if each.name == name]
+        step: Any = stage.build_step(arguments())
+        contract_of = step.tables.contract_of
+        for table in ("films", "ratings", "dead_letters"):
+            if readable:
+                assert contract_of(table).name == table
+            else:
+                with pytest.raises(NotFound):
+                    contract_of(table)
+
+
+def arguments() -> Any:
+    settings = load_settings()
+    domain = settings.placement().domains[0]
+    no_session: Any = None
+    context = StepContext(session=no_session, domain=domain)
+    return StepArguments(settings=settings, context=context, mode=ReadMode.INCREMENTAL)
+
+
+def test_every_field_with_spark_sql_is_checked():
+    def fields(value: Any) -> Iterator[str]:
+        for name, each in value.items() if isinstance(value, dict) else ():
+            if isinstance(each, dict) and "Spark SQL" in json.dumps(
+                [each.get("description"), each.get("anyOf")]
+            ):
+                yield name
+            yield from fields(each)
+
+    found = set(fields(PipelineSpec.model_json_schema())) - {"SqlText"}
+    assert {"where", "select", "expression", "condition"} <= found
+    assert found <= SQL_FIELDS
+
+
+@pytest.mark.parametrize("field", ["apply_as_deletes", "apply_as_truncates"])
+def test_conditions_of_the_table_name_no_files(client, field):
+    table = {"keys": ["id"], "sequence_by": "id", "write_mode": "apply_changes"}
+    content = FILMS | {"table": table | {field: "exists(select * from csv.`/etc/passwd`)"}}
+    (problem,) = client.post("/v1/pipelines/validate", content).json()["problems"]
+    assert (problem["field"], "format and path" in problem["message"]) == (f"table.{field}", True)
 
 
 @pytest.mark.parametrize("content", [{}, {"name": 7}, {"name": "No Name"}, {"name": "x" * 3_000}])

@@ -62,6 +62,12 @@ class Demo:
             assert time.monotonic() < deadline, f"waited for {what}; {self.said}"
             time.sleep(0.1)
 
+    def wait_for_end(self, seconds: float = 120) -> None:
+        deadline = time.monotonic() + seconds
+        while found := self.processes():
+            assert time.monotonic() < deadline, f"still there: {found}"
+            time.sleep(0.1)
+
     def processes(self) -> list[tuple[int, str]]:
         """What works for this home: by its environment, or by a path on its command line."""
         ours = str(self.home).encode()
@@ -175,4 +181,4 @@ def test_the_ui_and_its_servers_end_with_the_command(demo, number):
     assert len(demo.doctor()) == len(SERVERS)
     process.send_signal(number)
     process.wait(120)
-    demo.wait(lambda: not demo.processes(), "the end of everything", seconds=60)
+    demo.wait_for_end()

@@ -65,7 +65,8 @@ def run_full_stack(*, events: int, as_json: bool, ui: Sequence[str] | None = Non
             if ui is not None:
                 _say("the servers stay until Ctrl-C")
                 with suppress(KeyboardInterrupt):
-                    code = demo.call("dev", *ui)
+                    # Dagster's UI ends its own processes, but not if it is killed itself.
+                    code = demo.call("dev", *ui, ended_by=signal.SIGTERM)
     return code
 
 
@@ -101,19 +102,20 @@ class _Demo:
             click.echo(f"More of it: export {environment.HOME.name}={self._home}; etl-assets tables")
         return 1 if any(each.wrong for each in figures) else 0
 
-    def call(self, *arguments: str, tell: bool = False) -> int:
+    def call(self, *arguments: str, tell: bool = False, ended_by: signal.Signals = signal.SIGKILL) -> int:
         """Run a command of the installation as a child, which ends with this process.
 
         Args:
             arguments: The command.
             tell: Whether to show that it goes on instead of its output.
+            ended_by: What it gets when this process is killed.
         """
         process = subprocess.Popen(
             [sys.executable, "-m", "etl_assets.cli.main", *arguments],
             env=self._environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL if tell else None,
-            preexec_fn=partial(die_with, os.getpid()),
+            preexec_fn=partial(die_with, os.getpid(), ended_by),
         )
         began = time.monotonic()
         try:
