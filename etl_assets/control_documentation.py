@@ -56,6 +56,7 @@ _RUNS = f"""\
 
 A run carries a pipeline until everything that its source had when it began is read, its tables are current and its sinks have it. Between
 batches its runner looks at the state, so a pause or a cancellation takes effect within one batch; a batch that has begun is committed.
+A pipeline without a run is `PAUSED` at once; a worker that follows it sees that within a second, and completes the batch that is under way.
 The worker (`etl-assets worker`) is the runner. `etl-assets run` and the sensors carry no runs: they follow pipelines that are `IDLE` or
 `RUN_REQUESTED`, and leave the others alone. Runs that someone starts in Dagster's UI are that person's, and obey no state.
 

@@ -101,8 +101,19 @@ def until(client: RunControls, *states: ControlState) -> ControlState:
     raise AssertionError(f"still {client.state_of('films')}")
 
 
-def test_a_run_succeeds_with_what_it_has_read(client, work):
+def paused(client: RunControls, work: Work) -> None:
+    """Pause the pipeline, and wait until the worker has seen it."""
     client.pause("films", "a")
+    for _ in range(600):
+        with work.worker._runs.working_on("films") as may_work:
+            if not may_work:
+                return
+        threading.Event().wait(0.05)
+    raise AssertionError("the worker goes on")
+
+
+def test_a_run_succeeds_with_what_it_has_read(client, work):
+    paused(client, work)
     work.file.write_text("id\n1\n")
     asked = client.request_run("films", "a")
     client.resume("films", "a")
@@ -113,7 +124,7 @@ def test_a_run_succeeds_with_what_it_has_read(client, work):
 
 def test_a_run_whose_step_fails_for_good_has_failed_and_nothing_is_tried_until_a_retry(client, work):
     work.error = InputError("a file is broken", fix="write it again")
-    client.pause("films", "a")
+    paused(client, work)
     work.file.write_text("id\n1\n")
     asked = client.request_run("films", "a")
     client.resume("films", "a")
@@ -132,7 +143,7 @@ def test_a_run_whose_step_fails_for_good_has_failed_and_nothing_is_tried_until_a
 
 def test_what_may_pass_is_tried_three_times_and_then_waits_for_its_time(client, work):
     work.error = SourceUnavailable("the disk is away", fix="bring it back", source="films")
-    client.pause("films", "a")
+    paused(client, work)
     work.file.write_text("id\n1\n")
     asked = client.request_run("films", "a")
     client.resume("films", "a")

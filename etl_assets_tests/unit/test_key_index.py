@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import shutil
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +15,11 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl_assets.delta.read import key_index
+from etl_assets.delta.read import key_index, sorted_runs
 from etl_assets.delta.read.key_index import KeyIndex, hashes_of
 from etl_assets.delta.read.sorted_runs import SortedRuns
 from etl_assets.delta.table import Table
+from etl_assets_tests.reference.peak_memory import growth
 from etl_assets_tests.reference.tables import local_domain
 
 FIRST, SECOND = dt.date(2026, 1, 1), dt.date(2026, 1, 2)
@@ -234,14 +236,19 @@ def test_the_hash_is_the_same_for_ever():
     assert hashes_of(keys).tolist() == [13950350942979735504, 2114678853886981147, 1760245841805064774]
 
 
-@given(st.lists(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), max_size=12), max_size=12))
-def test_runs_name_the_days_of_any_hashes_whatever_was_merged(tmp_path_factory, batches):
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), max_size=12), max_size=12),
+    st.integers(1, 8),
+)
+def test_runs_name_the_days_of_any_hashes_whatever_was_merged(tmp_path_factory, batches, at_once):
     folder = tmp_path_factory.mktemp("runs")
     runs, known = SortedRuns(folder, (), {}), set()
     for batch in batches:
         hashes = np.array([key for key, _ in batch], dtype=np.uint64)
-        runs = runs.add(hashes, np.array([day for _, day in batch], dtype=np.int32), {})
+        with mock.patch.object(sorted_runs, "_MERGED_AT_ONCE", at_once):
+            runs = runs.add(hashes, np.array([day for _, day in batch], dtype=np.int32), {})
         known |= set(batch)
+    assert len(runs) == sum(map(len, batches))
     loaded = SortedRuns.load(folder)
     for found in (runs, *([] if loaded is None else [loaded])):
         for asked in ([], [3], [0, 7, 7, 30], list(range(31))):
@@ -250,3 +257,20 @@ def test_runs_name_the_days_of_any_hashes_whatever_was_merged(tmp_path_factory, 
             assert days == expected
             assert hashes.tolist() == sorted({key for key, _ in known if key in asked})
     assert len(list(folder.glob("*.npy"))) <= 2 * 8
+
+
+def test_memory_of_a_merge_does_not_grow_with_the_runs(tmp_path, tell):
+    dice, number = np.random.default_rng(1), 4_000_000
+    runs = SortedRuns(tmp_path, (), {})
+    for day in (1, 2):
+        hashes = dice.integers(0, 2**63, number, dtype=np.uint64)
+        if day == 2:
+            hashes = hashes[: number // 2]
+        with growth() as grown:
+            runs = runs.add(hashes, np.full(len(hashes), day, dtype=np.int32), {})
+    tell(f"Merge of {len(runs):,} hashes: {grown.mib} MiB more")
+    (file,) = tmp_path.glob("*.hashes.npy")
+    merged = np.load(file, mmap_mode="r")
+    assert len(merged) == len(runs) == number * 3 // 2
+    assert (merged[1:] >= merged[:-1]).all()
+    assert grown.mib < 150

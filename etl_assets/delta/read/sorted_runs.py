@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,9 @@ Hashes = npt.NDArray[np.uint64]
 Days = npt.NDArray[np.int32]
 
 LARGEST_RUN = 1 << 25
-"""Runs are not merged beyond this many hashes (400 MB), because merging is done in memory."""
+"""Runs are not merged beyond this many hashes (400 MB): a merge writes all of them again."""
+_MERGED_AT_ONCE = 1 << 18
+"""Hashes of each run that a merge holds in memory."""
 _MANIFEST = "runs.json"
 
 
@@ -93,30 +96,42 @@ class SortedRuns:
         Raises:
             Unreadable: a file is missing or broken.
         """
-        runs = list(self._runs)
-        while runs and runs[-1].size <= 2 * len(hashes) and runs[-1].size + len(hashes) <= LARGEST_RUN:
-            more_hashes, more_days = self._read(runs.pop())
-            hashes, days = np.concatenate([more_hashes, hashes]), np.concatenate([more_days, days])
-        if len(hashes):
-            order = np.argsort(hashes, kind="stable")
-            runs.append(self._write(hashes[order], days[order]))
+        runs, size = list(self._runs), len(hashes)
+        order = np.argsort(hashes, kind="stable")
+        parts = [(hashes[order], days[order])]
+        while runs and runs[-1].size <= 2 * size and runs[-1].size + size <= LARGEST_RUN:
+            size += runs[-1].size
+            parts.insert(0, self._read(runs.pop()))
+        if size:
+            runs.append(self._write(parts, size))
         content = {"mark": mark, "runs": [[run.name, run.size] for run in runs]}
         write_durably(self._folder / _MANIFEST, json.dumps(content).encode())
         added = SortedRuns(self._folder, runs, mark)
         added._remove_others()
         return added
 
-    def _write(self, hashes: Hashes, days: Days) -> _Run:
+    def _write(self, parts: Sequence[tuple[Hashes, Days]], size: int) -> _Run:
+        """Write sorted parts as one run."""
         self._folder.mkdir(parents=True, exist_ok=True)
         name = uuid.uuid4().hex
-        for what, values in (("hashes", hashes), ("days", days)):
+        with ExitStack() as files:
+            opened = [
+                files.enter_context((self._folder / f"{name}.{what}.npy").open("xb"))
+                for what in ("hashes", "days")
+            ]
+            for file, values in zip(opened, parts[0], strict=True):
+                descr = np.lib.format.dtype_to_descr(values.dtype)
+                header = {"descr": descr, "fortran_order": False, "shape": (size,)}
+                np.lib.format.write_array_header_1_0(file, header)
+            for piece in _merged(parts):
+                for file, values in zip(opened, piece, strict=True):
+                    file.write(values.data)
             # Durable before the manifest names it: after a power loss a file may have its size and no
             # content.
-            with (self._folder / f"{name}.{what}.npy").open("xb") as file:
-                np.save(file, values, allow_pickle=False)
+            for file in opened:
                 file.flush()
                 os.fsync(file.fileno())
-        return _Run(name, len(hashes))
+        return _Run(name, size)
 
     def _read(self, run: _Run) -> tuple[Hashes, Days]:
         try:
@@ -136,3 +151,24 @@ class SortedRuns:
         for file in self._folder.glob("*.npy"):
             if file.name.partition(".")[0] not in names:
                 file.unlink(missing_ok=True)
+
+
+def _merged(parts: Sequence[tuple[Hashes, Days]]) -> Iterator[tuple[Hashes, Days]]:
+    """Yield the hashes of sorted parts in order, with their days, some of each part at a time."""
+    begin = [0] * len(parts)
+    while True:
+        ahead = [
+            keys[min(first + _MERGED_AT_ONCE, len(keys)) - 1]
+            for first, (keys, _) in zip(begin, parts, strict=True)
+            if first < len(keys)
+        ]
+        if not ahead:
+            return
+        # Every part has all of its hashes up to this one among those that are taken now or before.
+        bound = min(ahead)
+        end = [int(np.searchsorted(keys, bound, "right")) for keys, _ in parts]
+        pieces = [(keys[i:j], days[i:j]) for i, j, (keys, days) in zip(begin, end, parts, strict=True)]
+        hashes, days = (np.concatenate(each) for each in zip(*pieces, strict=True))
+        order = np.argsort(hashes, kind="stable")
+        yield hashes[order], days[order]
+        begin = end
