@@ -17,6 +17,8 @@ NOT_OF_RUNS = {
     "MirrorError",
     # Told to whoever called a command.
     "AddressUnusable",
+    "DeclarationConflict",
+    "DeclarationRefused",
     "DevRunning",
     "LandingFileDiffers",
     "LandingNotWritten",
