@@ -123,6 +123,10 @@ class PostgresConnection(Connection):
         int, Field(ge=1, le=3_600, description="to wait for a lock that another session holds")
     ] = 30
 
+    read_sessions: Annotated[
+        int, Field(ge=1, le=16, description="sessions that read one large range of a full load at a time")
+    ] = 2
+
     @property
     def keepalive(self) -> Mapping[str, Any]:
         """Parameters of libpq by which a network that went silent is noticed within `SILENCE_SECONDS`.

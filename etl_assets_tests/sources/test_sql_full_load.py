@@ -6,14 +6,16 @@ import datetime as dt
 import json
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from etl_assets.errors import SourceRefused, SourceUnavailable
 from etl_assets.failpoints import Failpoint
-from etl_assets.sources.sql import comparison
+from etl_assets.sources.sql import comparison, postgres
 from etl_assets.sources.sql.full_load import SqlFullLoad
 from etl_assets.sources.sql.postgres import PostgresQuery
 from etl_assets_tests.sources.shop import QUERY, Shop
@@ -31,9 +33,11 @@ def shop(postgres_server, tmp_path) -> Iterator[Shop]:
     found.session.close()
 
 
-def source_of(shop: Shop, query: str = QUERY, **more: Any) -> SqlFullLoad:
+def source_of(shop: Shop, query: str = QUERY, sessions: int = 1, **more: Any) -> SqlFullLoad:
     address = shop.session.info.dsn + f" password={shop.session.info.password}"
-    database = PostgresQuery(name="shop", address=address, query=query, key="film_id", id="film_id")
+    database = PostgresQuery(
+        name="shop", address=address, query=query, key="film_id", id="film_id", sessions=sessions
+    )
     more = {"now": lambda: NOW, **more}
     return SqlFullLoad(name="films", database=database, id=("film_id",), **more)
 
@@ -99,6 +103,71 @@ def test_one_session_reads_one_snapshot_and_another_goes_on_with_the_rows_of_the
         positions = dict(wanted.end)
     assert other.lag(positions).records == 0
     other.close()
+
+
+@pytest.mark.parametrize("sessions", [2, 3, 16])
+@pytest.mark.parametrize("query", [QUERY, "SELECT title AS film_id, film_id AS number FROM film"])
+def test_several_sessions_read_what_one_reads(shop, tmp_path, monkeypatch, sessions, query):
+    monkeypatch.setattr(postgres, "PARALLEL_ROWS", 1)
+    shop.add(1, 50)
+    shop.execute("UPDATE film SET title = repeat(chr(256 + film_id::int), film_id::int % 9) || film_id::text")
+    limits = {"max_bytes": 1 << 20, "max_records": 20}
+    found = {}
+    for number in (1, sessions):
+        source = source_of(shop, query, number)
+        positions: Mapping[str, Any] = {}
+        files: list[bytes] = []
+        while (planned := source.plan(positions, **limits)) is not None:
+            folder = tmp_path / f"{number}-{len(files)}"
+            folder.mkdir()
+            (file,) = source.read(planned, folder).files
+            files.append((folder / file.day.isoformat() / file.name).read_bytes())
+            assert [path.name for path in (folder / file.day.isoformat()).iterdir()] == [file.name]
+            positions = planned.end
+        source.close()
+        found[number] = files
+    assert [len(each.splitlines()) for each in found[1]] == [20, 20, 10]
+    assert found[sessions] == found[1]
+
+
+def test_all_sessions_read_one_snapshot(shop, tmp_path, monkeypatch):
+    monkeypatch.setattr(postgres, "PARALLEL_ROWS", 1)
+    shop.add(1, 12)
+    source = source_of(shop, sessions=4)
+    planned = source.plan({}, max_bytes=1 << 20, max_records=12)
+    shop.execute("UPDATE film SET film_id = 100 - film_id", "DELETE FROM film WHERE film_id > 95")
+    with sessions_counted(monkeypatch) as sessions:
+        assert rows_of(source, planned, tmp_path / "first") == list(range(1, 13))
+    assert len(sessions) == 4 + 2, "four for the rows, and two for rows without an id and for all ids"
+    source.close()
+
+
+@contextmanager
+def sessions_counted(monkeypatch) -> Generator[list[str]]:
+    """The statements that were read, each by a session of its own."""
+    read, write = [], PostgresQuery._write
+
+    def counted(self: PostgresQuery, lines: str, path: Path) -> None:
+        read.append(lines)
+        write(self, lines, path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PostgresQuery, "_write", counted)
+        yield read
+
+
+def test_a_session_that_fails_among_several_is_the_error_of_the_range(shop, tmp_path, monkeypatch):
+    monkeypatch.setattr(postgres, "PARALLEL_ROWS", 1)
+    shop.add(1, 12)
+    query = "SELECT film_id, 12 / (film_id - 12) AS number FROM film"
+    source = source_of(shop, query, 4)
+    monkeypatch.setattr(PostgresQuery, "digest", lambda *_: "0:0")
+    monkeypatch.setattr(PostgresQuery, "row_bytes", lambda _: 1)
+    planned = source.plan({}, max_bytes=1 << 20, max_records=12)
+    assert planned is not None
+    with pytest.raises(SourceRefused, match="22012"):
+        source.read(planned, tmp_path)
+    source.close()
 
 
 def test_a_change_behind_a_load_of_two_sessions_is_read_by_the_load_after_it(shop):

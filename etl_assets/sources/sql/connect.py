@@ -56,6 +56,7 @@ def query_database(source: SqlSource, settings: Settings) -> Database:
                 key=source.keys[0],
                 id=source.keys[1],
                 statement_timeout_seconds=found.statement_timeout_seconds,
+                sessions=found.read_sessions,
             )
         case SqlConnection() as found:
             return _by_sqlalchemy(found, source)

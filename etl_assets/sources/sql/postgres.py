@@ -1,7 +1,8 @@
 """A query over PostgreSQL. The server writes the records as JSON, and ADBC carries them in Arrow buffers.
 
 One column of texts that end with a line break is, in Arrow, one buffer: the content of the file. No row
-becomes an object of Python.
+becomes an object of Python. Many rows of a full load are read by several sessions at a time, each a part of
+the keys, all under one snapshot.
 
 Belongs here: SQL of PostgreSQL. Does not belong here: which rows are wanted (`source.py`).
 """
@@ -10,15 +11,17 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from etl_assets.errors import RuntimeMissing, SourceRefused, SourceUnavailable
+from etl_assets.errors import SourceRefused, SourceUnavailable
 from etl_assets.pipelines.query_text import as_table
 from etl_assets.sources.sql.bounds import Key, KeyBounds, Pair
 from etl_assets.sources.sql.database import QueryColumn
+from etl_assets.sources.sql.postgres_errors import adbc_module, psycopg_module, query_error
 from etl_assets.sources.sql.postgres_text import (
     ID_ALIAS,
     KEY_ALIAS,
@@ -31,6 +34,7 @@ from etl_assets.sources.sql.postgres_text import (
     texts_of,
     value_of,
 )
+from etl_assets.sources.sql.staged import join_files
 
 if TYPE_CHECKING:
     import psycopg
@@ -46,9 +50,9 @@ _SETTINGS = (
     "SET LOCAL standard_conforming_strings = on",
 )
 """Of each transaction, for itself only: a query cannot change what the next one runs under."""
-_LATER = ("08", "25P03", "40", "53", "55", "57", "58")
-"""Classes of SQLSTATE after which the same query may succeed."""
 _BATCH_BYTES = 4 << 20
+PARALLEL_ROWS = 100_000
+"""A range with a limit of fewer rows is read by one session: each runs the query for itself."""
 
 
 @dataclass(kw_only=True)
@@ -62,6 +66,7 @@ class PostgresQuery:
         key: Column of the incremental key.
         id: Column that orders rows of equal keys.
         statement_timeout_seconds: For one statement, by the server.
+        sessions: How many sessions read one range at a time.
     """
 
     name: str
@@ -70,10 +75,12 @@ class PostgresQuery:
     key: str
     id: str
     statement_timeout_seconds: float = 600.0
+    sessions: int = 1
     _open: psycopg.Connection | None = field(default=None, init=False, repr=False)
     _columns: tuple[QueryColumn, ...] = field(default=(), init=False)
     _in_snapshot: bool = field(default=False, init=False)
     _held: str = field(default="", init=False)
+    _cut: tuple[KeyBounds, tuple[Pair, ...]] | None = field(default=None, init=False)
 
     def columns(self) -> tuple[QueryColumn, ...]:
         """Return the columns of the result."""
@@ -123,16 +130,32 @@ class PostgresQuery:
             self._end()
 
     def last(self, bounds: KeyBounds, limit: int) -> Pair | None:
-        """Return the last pair of the first rows."""
+        """Return the last pair of the first rows. Where many sessions read them, the same look cuts them."""
+        sessions = self.sessions if limit >= PARALLEL_ROWS else 1
         page = (
             f"SELECT {self._key} AS k, {self._id} AS i FROM {as_table(self.query)}"
             f" WHERE {self._where(bounds)} ORDER BY 1, 2 LIMIT {limit}"
         )
-        found = self._one(f"SELECT k::text, i::text FROM ({page}) AS p ORDER BY p.k DESC, p.i DESC LIMIT 1")
-        if found is None:
+        if sessions == 1:
+            found = self._all(
+                f"SELECT k::text, i::text FROM ({page}) AS p ORDER BY p.k DESC, p.i DESC LIMIT 1"
+            )
+        else:
+            found = self._all(
+                "SELECT k::text, i::text FROM (SELECT k, i, row_number() OVER w AS n,"
+                f" lead(true) OVER w AS more FROM ({page}) AS p WINDOW w AS (ORDER BY k, i)) AS r"
+                f" WHERE n % {-(-limit // sessions)} = 0 OR more IS NULL ORDER BY n"
+            )
+        if not found:
             return None
         types = {each.name: each.type for each in self._described}
-        return Pair(key=Key(type=types[self.key], text=found[0]), id=Key(type=types[self.id], text=found[1]))
+        *cuts, end = (
+            Pair(key=Key(type=types[self.key], text=key), id=Key(type=types[self.id], text=id_))
+            for key, id_ in found
+        )
+        if sessions > 1:
+            self._cut = replace(bounds, until=end), tuple(cuts)
+        return end
 
     def digest(self, bounds: KeyBounds | None) -> str:
         """Return the number of rows and the sum of their hashes, which the server computes."""
@@ -146,7 +169,17 @@ class PostgresQuery:
     def write(self, bounds: KeyBounds | None, path: Path) -> None:
         """Write rows by COPY into Arrow buffers, which are the file."""
         self.columns()
-        self._write(self._lines(bounds, ordered=True), path)
+        parts = [bounds] if bounds is None else self._parts(bounds)
+        lines = [self._lines(each, ordered=True) for each in parts]
+        paths = [path, *(path.with_name(f"{path.name}.{number}") for number in range(1, len(parts)))]
+        if len(parts) == 1:
+            self._write(lines[0], path)
+            return
+        with ThreadPoolExecutor(len(parts), "sql-read") as pool:
+            written = pool.map(self._write, lines, paths)
+            for _ in written:
+                pass
+        join_files(path, paths[1:])
 
     def write_ids(self, names: Sequence[str], path: Path) -> None:
         """Write the ids of rows by COPY."""
@@ -202,6 +235,14 @@ class PostgresQuery:
             self._open.close()
             self._open = None
 
+    def _parts(self, bounds: KeyBounds) -> list[KeyBounds]:
+        """Return bounds cut as `last` has cut them. Without one snapshot for all sessions they stay whole."""
+        if not self._held or self._cut is None or self._cut[0] != bounds:
+            return [bounds]
+        ends = (*self._cut[1], bounds.until)
+        begins = (bounds.after, *self._cut[1])
+        return [KeyBounds(after=after, until=until) for after, until in zip(begins, ends, strict=True)]
+
     @property
     def _described(self) -> tuple[QueryColumn, ...]:
         return self._columns or self.columns()
@@ -241,7 +282,7 @@ class PostgresQuery:
 
     def _write(self, lines: str, path: Path) -> None:
         """Write the one column of a statement into a file, under the snapshot that is held."""
-        dbapi = _adbc()
+        dbapi = adbc_module()
         with self._asked(), dbapi.connect(self.address) as connection, connection.cursor() as cursor:
             for setting in self._settings:
                 cursor.execute(setting)
@@ -283,7 +324,7 @@ class PostgresQuery:
 
     def _begin(self) -> None:
         """Begin a read-only transaction of one snapshot."""
-        psycopg = _psycopg()
+        psycopg = psycopg_module()
         with self._asked():
             if self._open is None or self._open.closed or self._open.broken:
                 self._open = psycopg.connect(
@@ -303,7 +344,7 @@ class PostgresQuery:
         try:
             if self._open is not None:
                 self._open.execute("ROLLBACK")
-        except _psycopg().Error:
+        except psycopg_module().Error:
             self.close()
 
     def _where(self, bounds: KeyBounds | None) -> str:
@@ -329,9 +370,12 @@ class PostgresQuery:
         return f"{literal(Key(type='numeric', text=key.text))} - {bounds.overlap}"
 
     def _one(self, statement: str) -> tuple[Any, ...] | None:
+        return next(iter(self._all(statement)), None)
+
+    def _all(self, statement: str) -> list[tuple[Any, ...]]:
         with self.snapshot(), self._asked():
             assert self._open is not None
-            return self._open.execute(self._raw(statement)).fetchone()
+            return self._open.execute(self._raw(statement)).fetchall()
 
     @staticmethod
     def _raw(statement: str) -> Any:
@@ -342,7 +386,7 @@ class PostgresQuery:
     def _asked(self) -> Generator[None]:
         import adbc_driver_manager
 
-        psycopg = _psycopg()
+        psycopg = psycopg_module()
         try:
             yield
         except psycopg.Error as error:
@@ -351,46 +395,6 @@ class PostgresQuery:
             self._failed(error, error.sqlstate, None)
 
     def _failed(self, error: Exception, sqlstate: str | None, message: str | None) -> NoReturn:
-        """Raise what the platform calls an error of the server.
-
-        The words of other classes than 42, syntax and privileges, may have values of rows.
-        """
+        """Raise what the platform calls an error of the server."""
         self.release()
-        if not sqlstate or sqlstate.startswith(_LATER):
-            raise SourceUnavailable(
-                f"the database of the connection {self.name} does not answer"
-                f" ({type(error).__name__}{f', SQLSTATE {sqlstate}' if sqlstate else ''})",
-                fix="start it, or correct the connection; after a timeout (57014): an index on the"
-                " incremental key and the id",
-                source=self.name,
-            ) from error
-        words = f": {message}" if message and sqlstate.startswith(("42", "25")) else ""
-        raise SourceRefused(
-            f"the database of the connection {self.name} refuses the query"
-            f" ({type(error).__name__}, SQLSTATE {sqlstate}){words}",
-            fix="correct the query, or the user's privileges",
-            source=self.name,
-        ) from error
-
-
-def _psycopg() -> Any:
-    try:
-        import psycopg
-    except ImportError as error:
-        raise _missing("psycopg") from error
-    return psycopg
-
-
-def _adbc() -> Any:
-    try:
-        from adbc_driver_postgresql import dbapi
-    except ImportError as error:
-        raise _missing("adbc-driver-postgresql") from error
-    return dbapi
-
-
-def _missing(package: str) -> RuntimeMissing:
-    return RuntimeMissing(
-        f"the package {package} is not installed, which reads PostgreSQL",
-        fix="pip install 'etl-assets[postgres]'",
-    )
+        raise query_error(self.name, error, sqlstate, message) from error

@@ -10,6 +10,7 @@ import datetime as dt
 import hashlib
 import json
 import re
+import shutil
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ SQL_FIELDS = (DELETED_FIELD,)
 """Fields that the source adds."""
 QUERY = "query"
 """The one partition of the input, in positions."""
+_PIECE_BYTES = 1 << 20
 _NAME = re.compile(rf"(?:load-(?P<load>\d+)-)?(?P<kind>{ROWS}|{WITHOUT_KEY}|{DELETED})")
 
 
@@ -93,6 +95,15 @@ def staged_files(wanted: ReadRange, paths: tuple[Path, ...]) -> tuple[StagedFile
             )
         )
     return tuple(files)
+
+
+def join_files(path: Path, parts: Iterable[Path]) -> None:
+    """Append files to another one, and remove them."""
+    with path.open("ab") as whole:
+        for part in parts:
+            with part.open("rb") as file:
+                shutil.copyfileobj(file, whole, _PIECE_BYTES)
+            part.unlink()
 
 
 def _place_of(wanted: ReadRange) -> str:
