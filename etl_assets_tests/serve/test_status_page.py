@@ -174,14 +174,30 @@ def test_a_form_of_another_site_or_session_does_nothing(server, token, browser_o
 
 
 def test_a_form_that_is_sent_twice_asks_for_one_run(server, token, browser_of):
-    operator = browser_of(token(Scope.OPERATE))
-    path = f"/status/{PIPELINE}/run"
+    secret = token(Scope.OPERATE)
+    operator, headers = browser_of(secret), {"authorization": f"Bearer {secret}"}
+    path, runs = f"/status/{PIPELINE}/run", f"/v1/pipelines/{PIPELINE}/runs"
     form = dict(re.findall(r'name="(\w+)" value="([^"]+)"', operator.get(path).text))
     for _ in range(2):
         assert operator.post(path, data={**form, "reason": "twice"}).status_code == 303
-    assert operator.get(f"/status/{PIPELINE}").text.count("<td>run</td>") >= 1
-    assert operator.get(f"/status/{PIPELINE}").text.count(form["request_id"]) <= 1
+        operator.post(f"/v1/pipelines/{PIPELINE}/cancel", headers=headers)
+        operator.post(f"/v1/pipelines/{PIPELINE}/resume", headers=headers)
+    found = operator.get(runs, headers=headers).json()["data"]
+    assert [each["reason"] for each in found].count("twice") == 1
+    other = dict(re.findall(r'name="(\w+)" value="([^"]+)"', operator.get(path).text))
+    assert operator.post(path, data={**other, "reason": "twice"}).status_code == 303
+    found = operator.get(runs, headers=headers).json()["data"]
+    assert [each["reason"] for each in found].count("twice") == 2
+    operator.post(f"/v1/pipelines/{PIPELINE}/cancel", headers=headers)
     assert operator.post(f"/status/{PIPELINE}/drop", data=form).status_code == 404
+
+
+def test_a_broken_pipeline_is_not_run(server, token, browser_of):
+    operator = browser_of(token(Scope.OPERATE))
+    form = {"form_key": form_key(operator.get("/status/broken/run").text), "request_id": "1"}
+    answer = operator.post("/status/broken/run", data=form)
+    assert answer.status_code == 409
+    assert "has problems" in answer.text
 
 
 def test_no_page_can_be_framed_cached_or_read_by_scripts(server, token, browser_of):

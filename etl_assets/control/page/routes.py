@@ -16,6 +16,7 @@ from etl_assets.control.page.figures import KnownFigures, ShownFigures
 from etl_assets.control.page.pages import HEADERS, Page, show
 from etl_assets.control.routes.pipeline_of import pipeline_of
 from etl_assets.control.routes.pipeline_views import summaries
+from etl_assets.control.routes.runs import expect_usable
 from etl_assets.control.states import Action, ControlState, Party
 from etl_assets.control.transitions import TRANSITIONS, allowed_actions
 from etl_assets.errors import ControlStoreUnavailable
@@ -152,12 +153,16 @@ async def act(request: Request) -> Response:
     service, name, action = Service.of(request), str(request.path_params["name"]), _action_of(request)
     form = await read_form(request)
     expect_own_form(form, session_of(request))
-    actor, reason = token_of(request).client, form.get("reason", "").strip()[:500]
+    token = token_of(request)
+    actor, reason = token.client, form.get("reason", "").strip()[:500]
+    if action is Action.RUN:
+        expect_usable(service, name)
 
     def perform() -> None:
         controls = service.control.runs
         if action is Action.RUN:
-            controls.request_run(name, actor, reason, run_id=_uuid(form.get("request_id", "")))
+            key = f"page/{token.id}/{form.get('request_id', '')[:100]}"
+            controls.request_run(name, actor, reason, key=key)
         else:
             getattr(controls, action.value)(name, actor, reason)
 
@@ -244,11 +249,3 @@ def _action_of(request: Request) -> Action:
             404, "no-such-action", f"there is no action {given!r}; there are {', '.join(known)}"
         )
     return found
-
-
-def _uuid(given: str) -> str:
-    """Return the id of a form, if it is one, so that the same form sent twice asks for one run."""
-    try:
-        return str(uuid.UUID(given))
-    except ValueError:
-        return ""

@@ -69,6 +69,20 @@ async def run(request: Request) -> Response:
     """Ask for a run. While one is under way the request is remembered, and a new run follows."""
     service, token, name = Service.of(request), token_of(request), str(request.path_params["name"])
     reason, key = await _reason(request), _key_of(request)
+    expect_usable(service, name)
+    found = await service.store_calls.call(
+        lambda: service.control.runs.request_run(name, token.client, reason, key=key)
+    )
+    location = {"Location": f"/v1/pipelines/{name}/runs/{found.id}"}
+    return JSONResponse(run_as_json(found), 202, location)
+
+
+def expect_usable(service: Service, name: str) -> None:
+    """Refuse a run of a pipeline whose declaration cannot be used.
+
+    Raises:
+        ProblemDetails: it has problems.
+    """
     declared = service.installed().declaration(name)
     if declared is not None and declared.spec is None:
         raise ProblemDetails(
@@ -76,11 +90,6 @@ async def run(request: Request) -> Response:
             "broken-pipeline",
             f"the declaration of {name} has problems; `GET /v1/pipelines/{name}` shows them",
         )
-    found = await service.store_calls.call(
-        lambda: service.control.runs.request_run(name, token.client, reason, key=key)
-    )
-    location = {"Location": f"/v1/pipelines/{name}/runs/{found.id}"}
-    return JSONResponse(run_as_json(found), 202, location)
 
 
 def _add_action(action: Action, summary: str, perform: Callable[..., PipelineControl]) -> None:
