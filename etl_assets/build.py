@@ -19,6 +19,7 @@ from etl_assets.jobs.compaction import compaction_job, compaction_schedule
 from etl_assets.pipelines.pipeline import Pipeline
 from etl_assets.resources.platform import PlatformResource
 from etl_assets.resources.spark import SparkResource, spark_config
+from etl_assets.sensors.changed_pipelines import changed_pipelines_sensor
 from etl_assets.sensors.domain_watch import domain_watch_sensor
 from etl_assets.sensors.failure_domains import (
     failure_domains_asset,
@@ -83,6 +84,7 @@ def shared_definitions(settings: Settings, automated: dg.AssetSelection) -> dg.D
         schedules=[compaction_schedule(settings, compact)],
         sensors=[
             automation_sensor(settings.runs.sensor_interval_seconds, automated),
+            changed_pipelines_sensor(settings),
             failure_sensor(settings),
             missed_retries_sensor(settings),
             failure_domains_sensor(settings) if mirrored else domain_watch_sensor(settings),

@@ -81,6 +81,12 @@ POSTGRES_URL = Variable(
     " SQLite.",
     default="unset: SQLite in the home folder",
 )
+DAGSTER_URL = Variable(
+    name="ETL_ASSETS_DAGSTER_URL",
+    meaning="Address of Dagster's web server, which the sensor `changed_pipelines` asks to load changed"
+    " declarations.",
+    default="that of the UI, under `etl-assets dev`; else unset",
+)
 SPARK_MASTER = Variable(
     name="ETL_ASSETS_SPARK_MASTER",
     meaning="Overrides `spark.master` of the platform file (`local[4]`, `spark://host:7077`,"
@@ -99,6 +105,7 @@ VARIABLES = (
     PLATFORM_FILE,
     SPARK_MASTER,
     POSTGRES_URL,
+    DAGSTER_URL,
     JARS,
     CACHE_HOME,
     IVY_SETTINGS,

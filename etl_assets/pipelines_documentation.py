@@ -279,7 +279,7 @@ A change applies to records from then on. `etl-assets reprocess --tables TABLE -
 | another name of the pipeline or table | a new pipeline or table; the former tables stay in their folders |
 | the file is removed | its tables stay in their folders, its open dead letters in the list |
 
-Editors of the file need no downtime: a run uses the declaration as it begins, a worker takes it up, and the UI shows it after a reload.
+Editors of the file need no downtime: a run uses the declaration as it begins, a worker takes it up, and the UI shows it within seconds.
 """
 
 

@@ -7,6 +7,8 @@ import sys
 
 import click
 
+from etl_assets import environment
+
 _KNOWN_WARNING = "ignore:Function `dev_command` is superseded"
 """Dagster's version is pinned, and its `dev` works; a user cannot act on this warning."""
 
@@ -60,6 +62,8 @@ def dev(host: str, port: int, engine: bool, log_level: str, stack: str | None) -
     home = prepare_instance(settings)
     os.environ["DAGSTER_HOME"] = str(home)
     os.environ["ETL_ASSETS_HOME"] = str(settings.home)
+    if port:
+        os.environ.setdefault(environment.DAGSTER_URL.name, _address(host, port))
     if engine and sys.platform == "linux":
         _start_engine()
     read = (
@@ -70,6 +74,12 @@ def dev(host: str, port: int, engine: bool, log_level: str, stack: str | None) -
     click.echo(f"Dagster UI on http://{host}:{port}   {read}", err=True)
     arguments = ["dev", "-w", str(WORKSPACE), "-h", host, "-p", str(port), "--log-level", log_level]
     os.execv(sys.executable, [sys.executable, "-W", _KNOWN_WARNING, "-m", "dagster", *arguments])
+
+
+def _address(host: str, port: int) -> str:
+    """Return the address by which this machine reaches a server that listens on a host."""
+    reached = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
+    return f"http://[{reached}]:{port}" if ":" in reached else f"http://{reached}:{port}"
 
 
 def _start_engine() -> None:

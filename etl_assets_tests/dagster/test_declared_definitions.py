@@ -185,7 +185,18 @@ def test_a_folder_that_cannot_be_listed_leaves_the_built_in_pipelines_and_is_sho
 
 
 @pytest.mark.parametrize(
-    "name", ["dead_letter", "orders_2", "landing_2", "a", "x" * 64, "run_failures", "missed_retries", "spark"]
+    "name",
+    [
+        "dead_letter",
+        "orders_2",
+        "landing_2",
+        "a",
+        "x" * 64,
+        "run_failures",
+        "changed_pipelines",
+        "missed_retries",
+        "spark",
+    ],
 )
 def test_whatever_name_is_valid_loads(settings, name):
     text = SUPPLIERS.replace("name: suppliers", f"name: {name}")
