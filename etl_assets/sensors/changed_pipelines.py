@@ -47,7 +47,7 @@ def changed_pipelines_sensor(
     @dg.sensor(
         name="changed_pipelines",
         default_status=dg.DefaultSensorStatus.RUNNING,
-        minimum_interval_seconds=settings.runs.sensor_interval_seconds,
+        minimum_interval_seconds=1,  # with each look of the daemon, every five seconds
         description="Lets Dagster load pipelines that were declared, changed or removed. On by default.",
     )
     def changed_pipelines(context: dg.SensorEvaluationContext) -> dg.SkipReason:
