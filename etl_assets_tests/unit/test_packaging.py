@@ -6,7 +6,6 @@ import re
 import subprocess
 import tomllib
 from configparser import ConfigParser
-from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -115,7 +114,10 @@ def test_the_package_takes_all_its_files_along(setup):
     patterns = setup["options.package_data"]["*"].split(", ")
     for name in files_of_the_repository():
         if name.startswith("etl_assets/") and not name.endswith(".py"):
-            assert any(fnmatch(Path(name).name, pattern) for pattern in patterns), name
+            folder = next(each for each in Path(name).parents if (ROOT / each / "__init__.py").exists())
+            inside = Path(name).relative_to(folder)
+            fitting = [each for each in patterns if len(Path(each).parts) == len(inside.parts)]
+            assert any(inside.match(pattern) for pattern in fitting), name
 
 
 def test_every_way_to_start_dagster_loads_the_same_definitions():
