@@ -66,7 +66,7 @@ The worker (`etl-assets worker`) is the runner. `etl-assets run` and the sensors
   once after any other error, the run has failed.
 - **Failed runs** have an error, a solution and a retry policy: `timed` goes on by itself after {TIMED_RETRY_SECONDS:.0f} s, `manual` waits for
   `retry`, `none` fails again unless what the error names is changed. `retry` and `run` leave every one of them.
-- **A runner that is gone** is known by its lease: it sends heartbeats, and whoever has seen none for `control.lease_seconds` lets the run wait
+- **A runner that is gone** is known by its lease: it sends heartbeats, and a runner that has seen none for `control.lease_seconds` lets the run wait
   for another runner, which goes on from the last commit. The attempt counts. Time is measured by the observer's monotonic clock, so a
   clock that is set changes nothing ([decision 0065](decisions/0065-run-control.md)).
 - **Fencing tokens** rise with each claim of a pipeline, and no two claims have the same one. A runner that lost its lease gets `LeaseLost` from

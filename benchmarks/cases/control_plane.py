@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import shutil
-import socket
 import sys
 from pathlib import Path
 from typing import Any
 
+from benchmarks.cases.http import free_port
 from benchmarks.measure import Measured, empty_folder, interleaved, median, run_script
 from benchmarks.options import Options, script_environment
 from benchmarks.report import Figure, figure
@@ -65,7 +65,7 @@ def _run_once(home: Path) -> Measured:
         }
         (home / "pipelines" / f"{declared['name']}.yaml").write_text(yaml.safe_dump(declared), "utf-8")
     _, token = Tokens(home).add("bench", now=dt.datetime.now(dt.UTC), scopes=[Scope.OPERATE])
-    port = _free_port()
+    port = free_port()
     asked = {
         "command": [sys.executable, "-m", "etl_assets.cli.main", "serve", "--port", str(port)],
         "environment": {HOME.name: str(home)},
@@ -80,9 +80,3 @@ def _run_once(home: Path) -> Measured:
 
 def _quantile(sorted_values: list[float], share: float) -> float:
     return sorted_values[min(len(sorted_values) - 1, int(len(sorted_values) * share))]
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]

@@ -87,7 +87,7 @@ def _platform(home: Path, seconds: float) -> Measured:
         "utf-8",
     )
     _, token = Tokens(home).add("bench", now=dt.datetime.now(dt.UTC))
-    port = _free_port()
+    port = free_port()
     measured = _measured(
         command=[sys.executable, "-m", "etl_assets.cli.main", "serve", "--port", str(port)],
         environment={HOME.name: str(home)},
@@ -99,7 +99,7 @@ def _platform(home: Path, seconds: float) -> Measured:
 
 
 def _by_hand(folder: Path, seconds: float) -> Measured:
-    file, token, port = folder / "events.jsonl", "secret", _free_port()
+    file, token, port = folder / "events.jsonl", "secret", free_port()
     measured = _measured(
         command=[sys.executable, "-m", "benchmarks.scripts.http_by_hand", str(file), token, str(port)],
         environment={},
@@ -124,7 +124,8 @@ def _lines(path: Path) -> int:
     return path.read_bytes().count(b"\n")
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of the loopback address that nothing listens on."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return free.getsockname()[1]

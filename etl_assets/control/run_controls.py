@@ -36,7 +36,7 @@ class RunControls:
     """Run control of all pipelines in one store. Thread-safe but for `claim`, which one thread calls.
 
     Every method raises `ControlStoreUnavailable` while the store does not answer, and can be repeated then:
-    what was done already changes nothing. A repeated `request_run` may name its run by `run_id`.
+    what was done already changes nothing. A `request_run` that is repeated names itself by its `key`.
 
     Args:
         store: The store.
@@ -61,29 +61,20 @@ class RunControls:
 
     # For clients.
 
-    def request_run(
-        self, pipeline: str, actor: str, reason: str = "", *, run_id: str = "", key: str = ""
-    ) -> PipelineRun:
+    def request_run(self, pipeline: str, actor: str, reason: str = "", *, key: str = "") -> PipelineRun:
         """Ask for a run, and return it: a new one, or one that waits already and has not begun.
 
         Args:
             pipeline: Name; whether it is declared is the caller's to check.
             actor: Who asks.
             reason: Why.
-            run_id: Id for a new run. The same id again returns the same run, whatever has become of it.
             key: Key of the request. The same key again returns the run that the first request got, also one
                 that waited already.
         """
         if known := self._run_of_key(key):
             return known
-        if run_id:
-            try:
-                return self.run(run_id)
-            except NotFound:
-                pass
-        new_id = run_id or self._new_id()
         try:
-            made = self._act(pipeline, Action.RUN, actor, reason, new_run_id=new_id, key=key)
+            made = self._act(pipeline, Action.RUN, actor, reason, new_run_id=self._new_id(), key=key)
         except rows.KeyTaken:  # by the same request, sent twice at once
             known = self._run_of_key(key)
             assert known is not None

@@ -12,6 +12,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from etl_assets import __version__
+from etl_assets.control.page.figures import KnownFigures
 from etl_assets.control.page.routes import router as page
 from etl_assets.control.routes import ROUTERS
 from etl_assets.control.snapshot_rounds import keep_refreshing
@@ -48,6 +49,7 @@ def build_app(service: Service) -> FastAPI:
     # The pages for people load scripts from elsewhere: only the description is served.
     app = FastAPI(title="etl-assets", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.service = service
+    app.state.figures = KnownFigures()
     app.state.rules = {}
     answer_problems(app)
     answer_errors(app)

@@ -51,7 +51,7 @@ _KEPT = {
 
 
 def problem_of(error: errors.EtlAssetsError) -> ProblemDetails:
-    """Return what a client is told of an error."""
+    """Return the problem that a client gets for an error."""
     found = next(((status, kind) for type_, status, kind in STATUS if isinstance(error, type_)), None)
     if found is None:
         logger.error("a request failed", exc_info=error)

@@ -154,11 +154,11 @@ def test_a_lease_that_is_renewed_while_it_is_taken_for_expired_stays(store, cont
     assert controls.heartbeat(lease) is ControlState.RUNNING
 
 
-def test_a_request_that_names_its_run_can_be_repeated_whatever_became_of_the_run(controls):
-    first = controls.request_run("p", "a", run_id="one")
+def test_a_request_with_a_key_can_be_repeated_whatever_became_of_the_run(controls):
+    first = controls.request_run("p", "a", key="one")
     lease = controls.claim("r")
     controls.finish(lease)
-    assert controls.request_run("p", "a", run_id="one").id == first.id
+    assert controls.request_run("p", "a", key="one").id == first.id
     assert controls.state_of("p").state is ControlState.IDLE
 
 

@@ -58,7 +58,7 @@ PAGES = {
     ("GET", "/status/{name}/{action}"): ("operate", "pipeline"),
     ("POST", "/status/{name}/{action}"): ("operate", "pipeline"),
 }
-"""The same of the pages, whose sessions stand for tokens."""
+"""What each page needs; its session stands for a token."""
 INCLUDED = {
     "ingest": {"ingest"},
     "read": {"read"},

@@ -7,17 +7,20 @@ what is known.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from etl_assets.errors import EtlAssetsError
 from etl_assets.observability.asset_lag import AssetLag, table_lag
 from etl_assets.observability.dead_letters import count_open
 from etl_assets.pipelines.pipeline import Pipeline
 from etl_assets.serve.problems import ProblemDetails
 from etl_assets.serve.service import Service
 
+logger = logging.getLogger("etl_assets.serve")
 REFRESH_SECONDS = 10.0
 FIRST_WAIT_SECONDS = 2.0
 """How long the first viewer of a pipeline waits for its figures, before the page comes without them."""
@@ -43,13 +46,16 @@ class KnownFigures:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, ShownFigures]] = {}
+        self._readings: set[asyncio.Task[None]] = set()
 
     async def of(self, service: Service, names: Collection[str]) -> Mapping[str, ShownFigures]:
         """Return what is known of pipelines, and let older figures be read again."""
         now = time.monotonic()
         old = tuple(name for name in names if now - self._read_at(name) > REFRESH_SECONDS)
         if old:
-            reading = asyncio.ensure_future(self._read(service, old))
+            reading = asyncio.create_task(self._read(service, old))
+            self._readings.add(reading)  # the loop alone would not keep it
+            reading.add_done_callback(self._readings.discard)
             if any(name not in self._known for name in old):
                 await asyncio.wait([reading], timeout=FIRST_WAIT_SECONDS)
         return {name: self._known[name][1] for name in names if name in self._known}
@@ -60,7 +66,8 @@ class KnownFigures:
     async def _read(self, service: Service, names: tuple[str, ...]) -> None:
         try:
             found = await service.reads.read(("figures", names), lambda: read_figures(service, names))
-        except ProblemDetails:
+        except (ProblemDetails, EtlAssetsError) as error:
+            logger.warning("the figures of the status page cannot be read: %s", error)
             return  # the next page asks again
         now = time.monotonic()
         self._known |= {name: (now, figures) for name, figures in found.items()}

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
 from etl_assets.contracts.reasons import DeadLetterState
-from etl_assets.control.page.figures import KnownFigures, ShownFigures
+from etl_assets.control.page.figures import ShownFigures
 from etl_assets.control.page.pages import HEADERS, Page, show
 from etl_assets.control.routes.pipeline_of import pipeline_of
 from etl_assets.control.routes.pipeline_views import summaries
@@ -36,7 +36,6 @@ SHOWN = 10
 BROKEN = "BROKEN"
 """Shown as the state of a pipeline whose declaration cannot be used."""
 router = APIRouter(route_class=Page, include_in_schema=False)
-_figures = KnownFigures()
 
 
 @router.get("/", dependencies=[allow(None)])
@@ -98,7 +97,8 @@ async def list_pipelines(request: Request) -> Response:
     page = page_by_name(request, [each for each in found if token.covers(each["name"])])
     names = [each["name"] for each in page["data"]]
     figures, (controls, problem) = await asyncio.gather(
-        _figures.of(service, names), _ask_store(service, lambda: _controls_of(service, names))
+        request.app.state.figures.of(service, names),
+        _ask_store(service, lambda: _controls_of(service, names)),
     )
     rows = [
         _row(each, figures.get(each["name"]), (controls or {}).get(each["name"])) for each in page["data"]

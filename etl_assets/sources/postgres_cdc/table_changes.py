@@ -42,7 +42,7 @@ class TableChanges:
         Args:
             data: Messages of whole transactions.
             max_changes: After so many changes no other transaction is read.
-            max_bytes: The same of the bytes of their values.
+            max_bytes: After so many bytes of their values no other transaction begins.
 
         Returns:
             Where the last transaction ended; `after_lsn` if there was none after it.
