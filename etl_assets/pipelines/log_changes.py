@@ -15,11 +15,14 @@ from etl_assets.pipelines.postgres_cdc_spec import CHANGE_COLUMN, LSN_COLUMN
 if TYPE_CHECKING:
     from etl_assets.pipelines.spec import ColumnSpec, PipelineSpec, TableSpec
 
+UPSERT = "upsert"
+IS_DELETE, IS_TRUNCATE = f"{CHANGE_COLUMN} = 'delete'", f"{CHANGE_COLUMN} = 'truncate'"
+"""What an upsert has in that column, and the conditions by which the other records are known."""
 _APPLIED: Mapping[str, Any] = {
     "write_mode": WriteMode.APPLY_CHANGES,
     "sequence_by": LSN_COLUMN,
-    "apply_as_deletes": f"{CHANGE_COLUMN} = 'delete'",
-    "apply_as_truncates": f"{CHANGE_COLUMN} = 'truncate'",
+    "apply_as_deletes": IS_DELETE,
+    "apply_as_truncates": IS_TRUNCATE,
 }
 
 

@@ -27,6 +27,7 @@ from etl_assets.delta.write.changes import IS_DELETED, ChangeColumns
 from etl_assets.delta.write.commit import Commit, commit
 from etl_assets.delta.write.contract_columns import fit_to_contract, stored_columns
 from etl_assets.delta.write.create import base_of
+from etl_assets.delta.write.rewrite import Rewrite, commit_rewrite
 from etl_assets.delta.write.upsert import UpsertSpec
 from etl_assets.delta.write.write import DeferredRows, Transaction, Write
 from etl_assets.delta.write.write_spec import WriteMode
@@ -35,8 +36,9 @@ from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.pipelines.declared import BATCH_ID, OFFSET, DeclaredTables
 from etl_assets.steps.apply_changes import Tombstones
 from etl_assets.steps.changes import read_new_rows
+from etl_assets.steps.known_keys import known_keys
 from etl_assets.steps.load_rejects import commit_rejects
-from etl_assets.steps.new_keys import rows_of_new_keys
+from etl_assets.steps.new_keys import keyed_rows
 from etl_assets.steps.plain_stage import BOUNDED_TYPES, PlainRows, plain_stage, record_columns
 from etl_assets.steps.staged_load import FILTERED, StagedLoad, stage_rows, staged_here
 from etl_assets.steps.step import (
@@ -283,7 +285,19 @@ class _Load:
         within = self._known_within(last)
         new, truncated = None, 0
         if last.plain is not None:
-            new = rows_of_new_keys(self.tables, last.plain.files, self.table, snapshot, within)
+            new = keyed_rows(self.tables, last.plain.files, self.table, snapshot, within)
+        if new is not None and new.meets:
+            known = known_keys(self.tables, new, self.table, snapshot)
+            if known is not None:
+                rewrite = Rewrite(
+                    base_version=base,
+                    write=known.write,
+                    transaction=self.transaction,
+                    cursors=self.cursors,
+                )
+                wait_seconds = self.context.lock_wait_seconds
+                return commit_rewrite(self.table, rewrite, wait_seconds=wait_seconds), 0
+            new = None
         if new is None:
             rows, truncated = self._rows_to_merge(last, snapshot)
         else:

@@ -1,9 +1,9 @@
-"""Staged rows of keys that their table does not have: one of each key, as data files of the table.
+"""Staged rows, one of each key, and which data files of their table have some of the keys.
 
 A load whose keys are all new changes no stored row, so it is an append, and needs no MERGE.
 
-Belongs here: finding that out, and the files. Does not belong here: staging (`plain_stage.py`), and the
-commit.
+Belongs here: finding the keys, and the files of an append. Does not belong here: staging (`plain_stage.py`),
+rows of stored keys (`known_keys.py`), and the commit.
 """
 
 from __future__ import annotations
@@ -36,21 +36,23 @@ _KEYS_AT_ONCE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewKeys:
-    """Rows of new keys.
+class KeyedRows:
+    """Staged rows, one of each key.
 
     Attributes:
         contract: The table's contract.
         files: The staged files.
-        kept: For each file, the positions of the rows that the table gets; None: all of them.
+        kept: For each file, the positions of the rows that are one of each key; None: all of them.
+        meets: Data files of the table that have one of the keys.
     """
 
     contract: TableContract
     files: Sequence[Path]
     kept: Sequence[np.ndarray] | None
+    meets: tuple[str, ...] = ()
 
     def write(self, folder: Path, known: KnownFiles) -> int:
-        """Write the rows as data files into a new folder: `Write.files`.
+        """Write the rows as data files into a new folder: `Write.files` of an append.
 
         Returns:
             Number of rows left out: none, because the table has none of their keys.
@@ -68,10 +70,10 @@ class NewKeys:
         return 0
 
 
-def rows_of_new_keys(
+def keyed_rows(
     tables: DeclaredTables, files: Sequence[Path], table: Table, base: Snapshot, within: Within | None
-) -> NewKeys | None:
-    """Return the rows that an append of staged rows adds; None if the table has one of their keys, or may.
+) -> KeyedRows | None:
+    """Return staged rows, one of each key; None where finding stored keys is left to Spark.
 
     Args:
         tables: The pipeline's tables.
@@ -87,7 +89,7 @@ def rows_of_new_keys(
     if contract.delta_partition or not base.is_plain:
         return None
     # 1. Take one row of each key.
-    staged = _read(contract, files, [*dict.fromkeys((*contract.merge_key, *tables.order))])
+    staged = read_columns(contract, files, [*dict.fromkeys((*contract.merge_key, *tables.order))])
     kept = None
     if tables.spec.table.write_mode.by_key:
         kept = one_of_each_key(
@@ -101,9 +103,10 @@ def rows_of_new_keys(
         return None
     keys = staged.select(list(contract.merge_key))
     with storage_named(table):
-        if _has_one_of(contract, [table.path / file for file in stored], keys):
-            return None
-    return NewKeys(contract=contract, files=files, kept=None if kept is None else _by_file(files, kept))
+        meets = _with_one_of(contract, table.path, stored, keys)
+    return KeyedRows(
+        contract=contract, files=files, kept=None if kept is None else by_file(files, kept), meets=meets
+    )
 
 
 def one_of_each_key(
@@ -135,32 +138,35 @@ def one_of_each_key(
     return np.sort(places.to_numpy()[is_first]).astype(np.int64)
 
 
-def _has_one_of(contract: TableContract, files: Sequence[Path], keys: pa.Table) -> bool:
-    """Return whether a row in some data files has one of some keys."""
+def _with_one_of(
+    contract: TableContract, folder: Path, files: Sequence[str], keys: pa.Table
+) -> tuple[str, ...]:
+    """Return the data files that have a row with one of some keys."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if not files:
-        return False
+        return ()
     wanted = keys.group_by(keys.column_names).aggregate([])
     schema = data_file_schema(contract)
     schema = pa.schema([schema.field(name) for name in keys.column_names])
     single = wanted.column(0).combine_chunks() if len(schema) == 1 else None
-    for file in files:
-        for piece in pieces_of(file, schema, at_once=_KEYS_AT_ONCE):
-            if single is not None:
-                found = pc.call_function("is_in", [piece.column(0)], pc.SetLookupOptions(single))
-                if pc.call_function("any", [found]).as_py():
-                    return True
-                continue
-            there = piece.group_by(piece.column_names).aggregate([])
-            both = pa.concat_tables([wanted.select(schema.names).cast(schema), there.select(schema.names)])
-            if both.group_by(both.column_names).aggregate([]).num_rows < both.num_rows:
-                return True
-    return False
+
+    def has_one(piece: pa.Table) -> bool:
+        if single is not None:
+            found = pc.call_function("is_in", [piece.column(0)], pc.SetLookupOptions(single))
+            return bool(pc.call_function("any", [found]).as_py())
+        there = piece.group_by(piece.column_names).aggregate([])
+        both = pa.concat_tables([wanted.select(schema.names).cast(schema), there.select(schema.names)])
+        return both.group_by(both.column_names).aggregate([]).num_rows < both.num_rows
+
+    return tuple(
+        file for file in files if any(map(has_one, pieces_of(folder / file, schema, at_once=_KEYS_AT_ONCE)))
+    )
 
 
-def _read(contract: TableContract, files: Sequence[Path], names: Sequence[str]) -> pa.Table:
+def read_columns(contract: TableContract, files: Sequence[Path], names: Sequence[str]) -> pa.Table:
+    """Return some columns of staged files together."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -170,7 +176,7 @@ def _read(contract: TableContract, files: Sequence[Path], names: Sequence[str]) 
     return pa.concat_tables(tables) if tables else empty
 
 
-def _by_file(files: Sequence[Path], places: np.ndarray) -> list[np.ndarray]:
+def by_file(files: Sequence[Path], places: np.ndarray) -> list[np.ndarray]:
     """Return positions in all files together as positions in each."""
     import numpy as np
     import pyarrow.parquet as pq

@@ -10,7 +10,7 @@ Belongs here: reading new records and staging their rows. Does not belong here: 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +23,9 @@ from etl_assets.delta.read.data_files import new_data_file, pieces_of, whole_fil
 from etl_assets.delta.read.rows import files_with
 from etl_assets.delta.write.writing import storage_named
 from etl_assets.pipelines.declared import BATCH_ID, OFFSET, DeclaredTables
-from etl_assets.pipelines.spec import DELETED_COLUMN, IS_GONE
+from etl_assets.pipelines.log_changes import IS_DELETE, IS_TRUNCATE, UPSERT
+from etl_assets.pipelines.postgres_cdc_spec import CHANGE_COLUMN
+from etl_assets.pipelines.spec import DELETED_COLUMN, IS_GONE, TableSpec
 from etl_assets.transforms.plain_records import PlainRecords
 from etl_assets.transforms.typed_records import RecordColumn
 
@@ -184,17 +186,17 @@ def _tasks(files: Sequence[tuple[Path, int]]) -> Iterator[list[Path]]:
 def plain_stage(tables: DeclaredTables, *, batch_id: int, after: int, folder: Path) -> PlainStage | None:
     """Return the staging of a pipeline's plain records; None if Spark takes everything.
 
-    Spark does transforms, values of nested types, and deletes; those that a source reports are no plain
-    records.
+    Spark does transforms, values of nested types, and conditions for deletes. Of the changes that a source
+    reports itself, upserts are plain records and the others are not.
     """
     spec = tables.spec.table
-    if tables.spec.transforms or spec.apply_as_truncates or spec.apply_as_deletes not in (None, IS_GONE):
+    upserts = _upserts(spec)
+    if tables.spec.transforms or upserts is None:
         return None
     if spec.partition_by is not None and tables.table.column(spec.partition_by.name).type == "STRING":
         return None  # A text that lays out files must not be empty.
     required = {*spec.keys, *(tables.order[:1] if tables.tombstones is not None else ())} - {OFFSET}
-    not_true = frozenset() if spec.apply_as_deletes is None else frozenset({DELETED_COLUMN})
-    records = PlainRecords.of(record_columns(tables), frozenset(required), not_true)
+    records = PlainRecords.of(record_columns(tables), frozenset(required), upserts)
     if records is None:
         return None
     key = tables.table.column(tables.table.merge_key[0])
@@ -206,6 +208,18 @@ def plain_stage(tables: DeclaredTables, *, batch_id: int, after: int, folder: Pa
         after=after,
         folder=folder,
     )
+
+
+def _upserts(spec: TableSpec) -> Mapping[str, str | bool] | None:
+    """Return the value of a column by which upserts are known; None if only Spark can tell."""
+    match spec.apply_as_deletes, spec.apply_as_truncates:
+        case None, None:
+            return {}
+        case deletes, None if deletes == IS_GONE:
+            return {DELETED_COLUMN: False}
+        case deletes, truncates if (deletes, truncates) == (IS_DELETE, IS_TRUNCATE):
+            return {CHANGE_COLUMN: UPSERT}
+    return None
 
 
 def record_columns(tables: DeclaredTables) -> list[RecordColumn]:

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -53,19 +53,19 @@ class PlainRecords:
     Attributes:
         columns: The columns, all of simple types.
         required: Names of columns without which a record is not plain.
-        not_true: Names of columns with whose value true it is not.
+        only: The value that a column has in plain records; null stands for false.
     """
 
     columns: tuple[RecordColumn, ...]
     required: frozenset[str]
-    not_true: frozenset[str] = frozenset()
+    only: Mapping[str, str | bool] = field(default_factory=dict)
 
     @classmethod
     def of(
         cls,
         columns: Sequence[RecordColumn],
         required: frozenset[str],
-        not_true: frozenset[str] = frozenset(),
+        only: Mapping[str, str | bool] | None = None,
     ) -> PlainRecords | None:
         """Return the columns; None if only Spark can take them."""
         types = {each.field: _json_type(each.column) for each in columns}
@@ -73,7 +73,7 @@ class PlainRecords:
             return None
         if None in types.values() or not all(_has_plain_rules(each.column) for each in columns):
             return None
-        return cls(columns=tuple(columns), required=required, not_true=not_true)
+        return cls(columns=tuple(columns), required=required, only=only or {})
 
     def typed(self, records: pa.Array) -> tuple[pa.Table, pa.Array]:
         """Return the columns of the plain records among some, and the positions of these, in their order.
@@ -121,8 +121,8 @@ class PlainRecords:
             value, conditions = _value(each, column, records)
             if each.column.name in self.required or not each.column.nullable:
                 conditions.append(_call("is_valid", value))
-            if each.column.name in self.not_true:
-                conditions.append(_call("invert", _call("coalesce", value, False)))
+            if (wanted := self.only.get(each.column.name)) is not None:
+                conditions.append(_call("coalesce", _call("equal", value, wanted), wanted is False))
             conditions += [
                 _call("or_kleene", _call("is_null", value), holds(rule, value))
                 for rule in each.column.rules

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etl_assets.steps.new_keys import NewKeys, one_of_each_key, rows_of_new_keys
+from etl_assets.steps.new_keys import KeyedRows, keyed_rows, one_of_each_key
 from etl_assets_tests.reference.declared_pipeline import declared, tables_of
 
 TIMES = [None, *(dt.datetime(2026, 1, day, tzinfo=dt.UTC) for day in (1, 2))]
@@ -57,19 +57,22 @@ def test_rows_are_appended_once_each_unless_a_key_is_stored(tmp_path, keys):
         pq.write_table(pa.table(columns), tmp_path / name)
         return tmp_path / name
 
-    def new(base: list[Path], *staged: Path) -> NewKeys | None:
+    def new(base: list[Path], *staged: Path) -> KeyedRows | None:
         snapshot: Any = SimpleNamespace(
             is_plain=True,
             files=lambda: (each.name for each in base),
             rows_by_file=lambda: ((each.name, 2) for each in base),
         )
         table: Any = SimpleNamespace(path=tmp_path)
-        return rows_of_new_keys(tables, staged, table, snapshot, None)
+        return keyed_rows(tables, staged, table, snapshot, None)
 
     staged = [file("s0", ("a", "1", 0), ("b", "1", 1)), file("s1", ("a", "1", 2), ("c", "1", 3))]
-    assert new([file("t0", ("x", "1", 9), ("c", "1.00", 8))], *staged) is None
+    met = new([file("t0", ("x", "1", 9), ("c", "1.00", 8)), file("t2", ("y", "1", 7))], *staged)
+    assert met is not None
+    assert met.meets == ("t0",)
     found = new([file("t1", ("x", "1", 9))], *staged)
     assert found is not None
+    assert found.meets == ()
     assert found.write(tmp_path / "one", {}) == found.write(tmp_path / "two", {}) == 0
     files = [*(tmp_path / "one").iterdir(), *(tmp_path / "two").iterdir()]
     assert len({each.name for each in files}) == 4, "each file has a name of its own in its table"
