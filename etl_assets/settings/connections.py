@@ -12,16 +12,25 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple, Self
+from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field, PrivateAttr, field_validator
 
+from etl_assets.settings.allowed_hosts import AllowedHosts
 from etl_assets.settings.secret import Secret, TextWithSecrets, holds_credentials
 from etl_assets.settings.section import Section, expect_storage
 
 CONNECTION_NAME = r"^[a-z][a-z0-9_-]*$"
+SEARCH_PORT = 9200
 SILENCE_SECONDS = 60
 """After how long a PostgreSQL server that the network no longer reaches counts as gone."""
+OWN_IDENTITY_OFF: Mapping[str, Any] = {
+    "passfile": "/dev/null",
+    "gssencmode": "disable",
+    "sslcertmode": "disable",
+}
+"""Parameters of libpq by which a server gets nothing that belongs to the user of the process."""
 OWN_HEADERS = frozenset(
     {
         "connection",
@@ -71,8 +80,30 @@ Address = Annotated[str, AfterValidator(_no_credentials), Field(min_length=1, ma
 FilePathText = Annotated[str, AfterValidator(_path), Field(min_length=1, examples=["exports"])]
 
 
+class Endpoint(NamedTuple):
+    """A host and port that a connection names, and the field that does."""
+
+    field: str
+    host: str
+    port: int
+
+
+def endpoint_of(field: str, url: str, *, http_port: int = 80) -> Endpoint:
+    """Return the endpoint of an address.
+
+    Raises:
+        ValueError: it has no host, or a port that is none.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("it is not the address of a server; such as `https://db.example.com`")
+    return Endpoint(field, parts.hostname, parts.port or (443 if parts.scheme == "https" else http_port))
+
+
 class Connection(Section):
     """A system outside the platform."""
+
+    _allowed: AllowedHosts | None = PrivateAttr(default=None)
 
     write: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=200)], ...],
@@ -92,6 +123,34 @@ class Connection(Section):
         if ".." in target.split("/"):
             return False
         return any(fnmatchcase(target, each) for each in self.write)
+
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Return the hosts that it names.
+
+        Raises:
+            ValueError: an address has no host.
+        """
+        return ()
+
+    def limited_to(self, allowed: AllowedHosts) -> Self:
+        """Return the connection that reaches allowed hosts only."""
+        made = self.model_copy()
+        made._allowed = allowed
+        return made
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether it reaches allowed hosts only: it came over REST."""
+        return self._allowed is not None
+
+    def address_of(self, host: str, port: int) -> str | None:
+        """Return the address to connect to; None if the client may resolve the host by itself.
+
+        Raises:
+            SettingsError: the host, or an address of it, is not allowed.
+            OSError: the host has no address now.
+        """
+        return None if self._allowed is None else self._allowed.address(host, port)
 
     def secrets(self) -> tuple[Secret, ...]:
         """Return the references to its secrets, for messages in which their values must not stand."""
@@ -127,6 +186,10 @@ class PostgresConnection(Connection):
         int, Field(ge=1, le=16, description="sessions that read one large range of a full load at a time")
     ] = 2
 
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Return the hosts that it names."""
+        return (Endpoint("host", self.host, self.port),)
+
     @property
     def keepalive(self) -> Mapping[str, Any]:
         """Parameters of libpq by which a network that went silent is noticed within `SILENCE_SECONDS`.
@@ -160,6 +223,10 @@ class SqlConnection(Connection):
     user: Annotated[str | None, Field(description="user; by default none is sent", min_length=1)] = None
     password: Annotated[Secret | None, Field(description="`${NAME}` or `${file:/path}`")] = None
     options: Annotated[Mapping[str, str], Field(description="query parameters of the URL")] = {}
+
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Return the hosts that it names."""
+        return () if self.host is None else (Endpoint("host", self.host, self.port or 0),)
 
 
 class SchemaRegistry(Section):
@@ -246,6 +313,12 @@ class SearchConnection(Connection):
         str | None, Field(description="file of certificates that sign the server's", min_length=1)
     ] = None
     timeout_seconds: Annotated[int, Field(description="for one request", ge=1, le=600)] = 60
+
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Return the hosts that it names."""
+        return tuple(
+            endpoint_of(f"urls[{index}]", each, http_port=SEARCH_PORT) for index, each in enumerate(self.urls)
+        )
 
 
 class FolderConnection(Connection):
@@ -339,6 +412,10 @@ class WebhookConnection(Connection):
     connect_timeout_seconds: Annotated[float, Field(gt=0, le=300, description="to open a connection")] = 10
     timeout_seconds: Annotated[float, Field(gt=0, le=600, description="for the answer to one call")] = 30
     concurrency: Annotated[int, Field(ge=1, le=64, description="most calls at a time, for each sink")] = 8
+
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Return the hosts that it names."""
+        return (endpoint_of("url", self.url),)
 
     def secrets(self) -> tuple[Secret, ...]:
         """Return the references to its secrets, those in headers too."""
