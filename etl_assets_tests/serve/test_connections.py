@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -18,7 +18,7 @@ from cryptography.fernet import Fernet
 
 from etl_assets.control.control_plane import ControlPlane
 from etl_assets.control.store import FILE
-from etl_assets.errors import SettingsError, SinkUnavailable
+from etl_assets.errors import SettingsError, SinkRefused, SinkUnavailable
 from etl_assets.pipelines.origin import DeclarationOrigin
 from etl_assets.pipelines.sink_specs import PostgresSinkSpec, SearchSinkSpec
 from etl_assets.settings import load_settings
@@ -72,7 +72,11 @@ def problem_fields(answer) -> dict[str, str]:
     return {each["field"]: each["message"] for each in answer.json()["errors"]}
 
 
-def made(client, **fields):
+def stored(name: str) -> Any:
+    return load_settings().connections[name]
+
+
+def made(client, **fields) -> Any:
     answer = client.post("/v1/connections", {**WAREHOUSE, **fields})
     assert answer.status_code == 201, answer.text
     return load_settings().connections[fields.get("name", "warehouse")]
@@ -84,7 +88,7 @@ def test_a_connection_lives_from_post_over_put_to_delete(client):
     shown = client.get("/v1/connections/warehouse")
     assert (shown.json(), shown.headers["etag"]) == (made.json(), made.headers["etag"])
     assert shown.json()["connection"]["password"] == {"encrypted": True}
-    assert load_settings().connections["warehouse"].password.value() == SECRET
+    assert stored("warehouse").password.value() == SECRET
 
     again = client.post("/v1/connections", WAREHOUSE)
     assert (again.status_code, again.json()["revision"]) == (200, 1)
@@ -137,12 +141,12 @@ def test_keys_rotate_and_a_lost_one_is_named(client, monkeypatch):
     old = os.environ["ETL_ASSETS_SECRET_KEY"]
     client.post("/v1/connections", WAREHOUSE)
     new = Fernet.generate_key().decode()
-    password = load_settings().connections["warehouse"].password
+    password = stored("warehouse").password
     monkeypatch.setenv("ETL_ASSETS_SECRET_KEY", f"{new}, {old}")
     assert password.value() == SECRET
     client.put("/v1/connections/warehouse", {**WAREHOUSE, "user": "loader"}, "*")
     monkeypatch.setenv("ETL_ASSETS_SECRET_KEY", new)
-    assert load_settings().connections["warehouse"].password.value() == SECRET
+    assert stored("warehouse").password.value() == SECRET
     with pytest.raises(SettingsError, match="cannot be decrypted"):
         password.value()
     monkeypatch.delenv("ETL_ASSETS_SECRET_KEY")
@@ -197,7 +201,7 @@ def test_secrets_by_reference_are_those_that_the_platform_file_lists(client, mon
     for reference in ("${env:WAREHOUSE_PASSWORD}", "${WAREHOUSE_PASSWORD}"):
         answer = client.post("/v1/connections", {**WAREHOUSE, "name": "by_name", "password": reference})
         assert answer.json()["connection"]["password"] == reference, answer.text
-        assert load_settings().connections["by_name"].password.value() == SECRET
+        assert stored("by_name").password.value() == SECRET
         client.delete("/v1/connections/by_name")
     mounted = made(client, name="mounted", password="${file:/run/secrets/warehouse}")
     assert mounted.password.label == "the file /run/secrets/warehouse"
@@ -254,8 +258,8 @@ def test_pipelines_use_it_and_it_stays_while_they_do(client, home):
     assert kind_of(client.put("/v1/connections/warehouse", narrower, "*")) == "in-use"
     as_file = {**FILMS, "name": "tickets", "sinks": [{**TO_WAREHOUSE, "table": "public.tickets"}]}
     (home / "pipelines" / "tickets.yaml").write_text(yaml.safe_dump(as_file), "utf-8")
-    assert load_settings().installed().declaration("tickets").origin is DeclarationOrigin.FILE
-    assert load_settings().installed().declaration("tickets").spec is not None
+    tickets: Any = load_settings().installed().declaration("tickets")
+    assert (tickets.origin, tickets.problems) == (DeclarationOrigin.FILE, ())
     client.delete("/v1/pipelines/films")
     assert kind_of(client.delete("/v1/connections/warehouse")) == "in-use"
     (home / "pipelines" / "tickets.yaml").unlink()
@@ -276,7 +280,7 @@ def test_the_built_in_pipeline_delivers_by_connections_of_the_file_alone(home):
     client = RestClient(new_service())
     client.post("/v1/connections", {**WAREHOUSE, "name": "orders", "write": ["orders.*"]})
     orders = next(each for each in load_settings().catalog().pipelines if each.name == "orders")
-    assert [stage for stage in orders.stages if stage.placement_class.value == "sink"] == []
+    assert not any("postgres" in stage.table.name for stage in orders.stages)
     assert new_service().settings.control.connection is None
 
 
@@ -401,7 +405,7 @@ def http_server(status: int = 200, location: str = ""):
 
         do_POST = do_PUT = do_HEAD = do_GET
 
-        def log_message(self, *_):
+        def log_message(self, format: str, *args: Any) -> None:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
@@ -454,10 +458,8 @@ def test_a_name_that_changes_its_address_and_a_redirect_lead_nowhere_else(home, 
     ):
         assert client.post("/v1/connections", over_http(kind, port)).status_code == 201
         asked = name_is(monkeypatch, "127.0.0.1")
-        try:
+        with suppress(SinkRefused):
             send(kind)
-        except Exception as error:  # noqa: BLE001 - what is said of a redirect is not the matter here
-            assert "redirect" in str(error)
         assert [host for host, *_ in calls] == [f"shop.test:{port}"]
         assert (asked, stolen) == (["shop.test"], [])
         # The second time the name leads to the metadata service.
