@@ -321,10 +321,10 @@ def test_of_two_changes_of_a_connection_on_one_revision_one_is_stored(store):
     made = rows.put("warehouse", seen=0, **change)
     assert made is not None
     assert rows.put("warehouse", seen=0, **change) is None
-    second = rows.put("warehouse", seen=1, **{**change, "actor": "second"})
+    second = rows.put("warehouse", seen=1, tenant="default", content=content, actor="second")
     assert second is not None
     assert second.revision == 2
     assert rows.put("warehouse", seen=1, **change) is None
-    ended = rows.put("warehouse", seen=2, **{**change, "content": None})
+    ended = rows.put("warehouse", seen=2, tenant="default", content=None, actor="robot")
     assert rows.all() == {"warehouse": ended}
     assert (made.content, rows.all()["warehouse"].revision) == (content, 3)
