@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.pipelines.file_path import FileFormat, FilePath
+from etl_assets.pipelines.files_spec import FilesSource
 from etl_assets.pipelines.postgres_cdc_spec import POSTGRES_CDC, PostgresCdcSource
 from etl_assets.pipelines.source_specs import (
     KAFKA,
@@ -22,7 +23,6 @@ from etl_assets.pipelines.source_specs import (
     SqlSource,
     TombstonePolicy,
 )
-from etl_assets.pipelines.spec import FilesSource
 
 if TYPE_CHECKING:
     from etl_assets.ingest.file_source import FileSource, Ranges
