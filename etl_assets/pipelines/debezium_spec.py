@@ -16,6 +16,8 @@ from etl_assets.pipelines.files_spec import FilesSource
 from etl_assets.pipelines.source_specs import KafkaSource, TombstonePolicy
 from etl_assets.pipelines.spec_fields import Spec
 
+DEBEZIUM = "debezium"
+"""Name of the source of change events of a topic, in the columns `source` of its tables."""
 CHANGE_FIELD, POSITION_FIELD, UNAVAILABLE_FIELD, ID_FIELD, TIME_FIELD = (
     "debezium.change",
     "debezium.position",
