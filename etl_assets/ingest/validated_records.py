@@ -32,8 +32,9 @@ PLACE_COLUMNS = ("file_index", "block_start", "block_line", "partition_date")
 
 @dataclass(slots=True, kw_only=True)
 class JudgedLines:
-    """Some consecutive lines of a block, validated. A line of white space, or one that is skipped, is neither an event nor
-    rejected.
+    """Some consecutive lines of a block, validated.
+
+    A line of white space is neither an event nor rejected, nor is a record that is skipped.
 
     Attributes:
         file_index: The file, by its place in source order.
