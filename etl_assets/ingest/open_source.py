@@ -186,6 +186,7 @@ def _change_events(spec: PipelineSpec, source: DebeziumSource, inner: RecordForm
             types={name: declared(type_) for name, type_ in source.types.items()},
             unavailable_value=source.unavailable_value,
             keeps_values=not spec.transforms,
+            required=frozenset(each.from_ or name for name, each in spec.columns.items() if each.required),
         ),
     )
 

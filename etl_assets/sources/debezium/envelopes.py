@@ -52,6 +52,7 @@ class EventReader:
         unavailable_value: What stands for a value that the connector does not have.
         keeps_values: Whether the table keeps the stored values of such fields; otherwise the event cannot be
             used.
+        required: Fields whose columns must have a value.
     """
 
     connector: Connector | None
@@ -61,6 +62,7 @@ class EventReader:
     types: Mapping[str, Convert]
     unavailable_value: str
     keeps_values: bool
+    required: frozenset[str] = frozenset()
     _unavailable: tuple[Any, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -89,10 +91,10 @@ class EventReader:
         block = envelope.get("source")
         if not isinstance(block, dict):
             raise NotAnEvent("it has no `source`, which says where the change is in the database's log")
-        if self.table is not None and not _is_of(self.table, block):
-            return SkippedRecord("other_table")
         if envelope["op"] == "m":
             return SkippedRecord("message")
+        if self.table is not None and not _is_of(self.table, block):
+            return SkippedRecord("other_table")
         return self._change(envelope, block, schema, _unwrapped(key)[1], is_flat=envelope is not event)
 
     def _change(self, event: Row, block: Row, schema: Any, key: Any, *, is_flat: bool) -> Row:
@@ -120,6 +122,11 @@ class EventReader:
 
     def _stamped(self, row: Row, change: str, position: str, lacking: frozenset[str], block: Row) -> Row:
         """Return a row with the fields that the source adds."""
+        if needed := sorted(lacking & self.required):
+            raise NotAnEvent(
+                f"the connector does not have the value of {needed[0]}, and its column is `required`; remove"
+                " that, or let the connector have it; for PostgreSQL: ALTER TABLE ... REPLICA IDENTITY FULL"
+            )
         if lacking and not self.keeps_values:
             raise NotAnEvent(
                 f"the connector does not have the value of {min(lacking)}, which the transforms may need; for"
