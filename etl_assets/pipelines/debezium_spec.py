@@ -6,10 +6,11 @@ Belongs here: the fields, and the rules of one block. Does not belong here: read
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field
 
 from etl_assets.pipelines.file_path import FileFormat
 from etl_assets.pipelines.files_spec import FilesSource
@@ -53,7 +54,17 @@ class Connector(StrEnum):
     MONGODB = "mongodb"
 
 
-_TYPE = r"^(date|(timestamp|time)_(millis|micros|nanos)|decimal\((0|[1-9][0-9]?)\))$"
+_TYPE = re.compile(r"date|(timestamp|time)_(millis|micros|nanos)|decimal\((0|[1-9][0-9]?)\)")
+
+
+def _logical_type(value: str) -> str:
+    found = value.replace(" ", "")
+    if not _TYPE.fullmatch(found):
+        raise ValueError(
+            "it is no type of Debezium's values; use date, timestamp_millis, timestamp_micros,"
+            " timestamp_nanos, time_millis, time_micros, time_nanos, or decimal(2) with the scale"
+        )
+    return found
 
 
 def _read_from(value: FilesSource | KafkaSource) -> FilesSource | KafkaSource:
@@ -110,7 +121,7 @@ class DebeziumSource(Spec):
         ),
     ] = None
     types: Annotated[
-        dict[str, Annotated[str, Field(pattern=_TYPE)]],
+        dict[str, Annotated[str, AfterValidator(_logical_type)]],
         Field(
             examples=[{"created_at": "timestamp_micros", "price": "decimal(2)"}],
             description=(
@@ -129,15 +140,6 @@ class DebeziumSource(Spec):
             " (`unavailable.value.placeholder`)",
         ),
     ] = UNAVAILABLE_VALUE
-
-    @field_validator("types", mode="before")
-    @classmethod
-    def _types_have_no_blanks(cls, value: object) -> object:
-        if not isinstance(value, dict):
-            return value
-        return {
-            name: each.replace(" ", "") if isinstance(each, str) else each for name, each in value.items()
-        }
 
     @property
     def id(self) -> tuple[str, ...]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 import datetime as dt
 import json
 import random
+import shutil
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from decimal import Decimal
@@ -34,6 +36,7 @@ from etl_assets_tests.sources.debezium_log import (
 from etl_assets_tests.sources.topics import SOURCE, Topic
 
 TABLE = "people"
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "debezium"
 
 
 def follow(topic: Topic, *, columns: Any = None, **source: Any) -> None:
@@ -237,3 +240,22 @@ def test_events_of_files_are_the_same_whatever_the_order_of_the_files(tmp_path, 
         topic.load(spark)
     assert stored(topic) == log.rows
     assert rejected(topic) == []
+
+
+@pytest.mark.spark
+@pytest.mark.full
+def test_the_example_of_the_guide_has_the_rows_that_its_events_leave(tmp_path, spark):
+    topic = Topic("", "", Home(path=tmp_path / "home").begin(start_date="2026-01-01"))
+    shutil.copytree(EXAMPLE, topic.home.path, dirs_exist_ok=True)
+    (topic.home.path / "pipelines" / "customers.yaml").rename(topic.home.path / "pipelines" / "people.yaml")
+    declared = topic.home.path / "pipelines" / "people.yaml"
+    declared.write_text(declared.read_text("utf-8").replace("name: customers", "name: people"), "utf-8")
+    time.sleep(2.1)  # files are read once they have settled
+    report = topic.ingest()
+    assert totals(report, "accepted", "skipped", "duplicate") == {"accepted": 6, "skipped": 1, "duplicate": 1}
+    topic.load(spark)
+    rows = {row["id"]: (row["name"], row["notes"], row["balance"]) for row in topic.home.rows(TABLE)}
+    assert rows == {
+        1: ("Anne Marie", "prefers letters", Decimal("13.00")),
+        3: ("Cem", "paid", Decimal("0.00")),
+    }

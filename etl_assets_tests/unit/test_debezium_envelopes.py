@@ -58,8 +58,8 @@ BLOCKS = [MYSQL, POSTGRESQL, SQLSERVER, ORACLE]
 ROW = {"id": 1, "email": "annek@noanswer.org"}
 
 
-def reader(**more: Any) -> EventReader:
-    settings = {
+def reader(**more: Any) -> Any:
+    settings: dict[str, Any] = {
         "connector": None, "table": None, "keys": ("id",), "fields": {"id": "BIGINT", "email": "STRING"},
         "types": {}, "unavailable_value": UNAVAILABLE_VALUE, "keeps_values": True,
     }  # fmt: skip
@@ -395,7 +395,9 @@ def test_records_are_read_from_another_format_one_for_each_of_its_own():
     keyed = AnnotatedRecord(json.dumps(event("d", before=None)).encode())
     keyed.added = {"kafka.key": '{"id": 4}'}
     broken, once = b'{"op": "c"', json.dumps(event("c")).encode()
-    found = [lines._record(each) for each in (dead, keyed, b"  ", broken, once + b"\r", b'{"op": "c"}')]
+    found: list[Any] = [
+        lines._record(each) for each in (dead, keyed, b"  ", broken, once + b"\r", b'{"op": "c"}')
+    ]
     assert found[0] == SkippedRecord("tombstone")
     assert found[1]["id"] == 4
     assert found[2] == b"  "
