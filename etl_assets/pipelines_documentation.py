@@ -18,7 +18,14 @@ from etl_assets.markdown_table import markdown_table
 from etl_assets.pipelines.json_schema import pipeline_schema
 
 _BLOCKS = {
-    "source": ("FilesSource", "HttpSource", "KafkaSource", "SqlSource", "PostgresCdcSource"),
+    "source": (
+        "FilesSource",
+        "HttpSource",
+        "KafkaSource",
+        "SqlSource",
+        "PostgresCdcSource",
+        "DebeziumSource",
+    ),
     "columns": ("ColumnSpec",),
     "transforms": (
         "FilterTransform",
@@ -50,6 +57,7 @@ _TITLES = {
     "KafkaSource": "`source`, type `kafka`",
     "SqlSource": "`source`, type `sql`",
     "PostgresCdcSource": "`source`, type `postgres_cdc`",
+    "DebeziumSource": "`source`, type `debezium`",
     "ColumnSpec": "`columns.<name>`",
     "FilterTransform": "`transforms[]`, type `filter`",
     "MapTransform": "`transforms[]`, type `map`",
