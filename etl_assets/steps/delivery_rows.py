@@ -9,7 +9,7 @@ Belongs here: reading, some rows at a time. Does not belong here: whether everyt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -247,8 +247,10 @@ def schema_of(snapshot: Snapshot, columns: list[str]) -> pa.Schema:
     return pa.schema([schema.field(name) for name in columns])
 
 
-def batches_of(pinned: tuple[Table, int], columns: list[str], wanted: Any) -> Iterator[pa.RecordBatch]:
-    """Yield rows, of one version always in the same order.
+def batches_of(
+    pinned: tuple[Table, int], columns: list[str], wanted: Any, *, files: Collection[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield rows, of one version always in the same order; with `files`, those of some data files.
 
     Little is read ahead, so that memory does not grow with their number.
 
@@ -258,6 +260,8 @@ def batches_of(pinned: tuple[Table, int], columns: list[str], wanted: Any) -> It
     dataset = _snapshot(pinned).dataset()
     # A log lists files in another order than the checkpoint that replaces it.
     for fragment in sorted(dataset.get_fragments(filter=wanted), key=lambda each: each.path):
+        if files is not None and fragment.path not in files:
+            continue
         scanner = fragment.scanner(
             schema=dataset.schema,
             columns=columns,
