@@ -195,7 +195,7 @@ def _changes(tables: DeclaredTables, source: TableSource, domain: FailureDomain)
     from etl_assets.pipelines.followed_tables import columns_of_records, needs_former_values
     from etl_assets.sources.sql.comparison import QueryComparison
     from etl_assets.sources.sql.staged import QueryLines
-    from etl_assets.sources.table.source import TableChanges
+    from etl_assets.sources.table.source import FollowedTable
     from etl_assets.sources.table.staged import TableComparison
     from etl_assets.steps.step import platform_table
 
@@ -205,7 +205,7 @@ def _changes(tables: DeclaredTables, source: TableSource, domain: FailureDomain)
     return Ranges(
         source=TABLE,
         label=f"the table {source.table}",
-        open=lambda: TableChanges(
+        open=lambda: FollowedTable(
             table=platform_table(source.table, domain),
             contract=contract,
             columns=columns_of_records(contract),

@@ -13,7 +13,7 @@ from etl_assets.contracts.columns import TableContract
 from etl_assets.pipelines.declared import OFFSET, DeclaredTables
 from etl_assets.pipelines.problem import Problem, near
 from etl_assets.pipelines.table_source_spec import TABLE_DELETED_FIELD, TableSource
-from etl_assets.pipelines.transform_specs import MapTransform, PythonTransform, SqlTransform
+from etl_assets.pipelines.transform_specs import FilterTransform, MapTransform, PythonTransform, SqlTransform
 
 if TYPE_CHECKING:
     from etl_assets.pipelines.catalog import Catalog
@@ -30,21 +30,22 @@ def columns_of_records(table: TableContract) -> tuple[str, ...]:
 def needs_former_values(tables: DeclaredTables) -> bool:
     """Return whether a changed row is also a record of its former values.
 
-    It is not where the pipeline's table certainly has the same keys: there the new values replace the former
-    ones.
+    It is not where the new row certainly replaces the former one in the pipeline's table: with the same keys,
+    and without a transform that makes keys or leaves rows out.
     """
     spec = tables.spec
     assert isinstance(spec.source, TableSource)  # asked of pipelines that follow a table
     keys = tables.contract_of(spec.source.table).merge_key
     own = {spec.columns[name].from_ or name if name in spec.columns else "" for name in spec.table.keys}
-    return own != set(keys) or any(_may_change(each, spec.table.keys) for each in spec.transforms)
+    return own != set(keys) or any(_may_lose(each, spec.table.keys) for each in spec.transforms)
 
 
-def _may_change(transform: object, keys: tuple[str, ...]) -> bool:
+def _may_lose(transform: object, keys: tuple[str, ...]) -> bool:
+    """Return whether a transform may make no row of the new values that has the former one's key."""
     match transform:
         case MapTransform():
             return not transform.columns.keys().isdisjoint(keys)
-        case SqlTransform() | PythonTransform():
+        case FilterTransform() | SqlTransform() | PythonTransform():
             return True
         case _:
             return False

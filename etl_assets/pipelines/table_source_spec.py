@@ -22,8 +22,8 @@ class TableSource(Spec):
     """Changes of another table of the catalog: new, changed and deleted rows.
 
     A record has the values of a row by the names of the table's columns. A row that is gone is a record with
-    its last values and `table.deleted`. If the keys of this pipeline's table are not those of the other one,
-    a changed row is first such a record with its former values, then one with the new values.
+    its last values and `table.deleted`. If this pipeline's table has other keys, or a transform may leave
+    rows out, a changed row is first such a record with its former values, then one with the new values.
 
     Versions of the table are read in their order. The position is committed with the rows. Records belong to
     the day (UTC) on which they are read.
@@ -35,7 +35,7 @@ class TableSource(Spec):
         Field(
             pattern=f"^{NAME_PATTERN}$",
             max_length=128,
-            examples=["orders"],
+            examples=["suppliers"],
             description="a table that a pipeline keeps, declared or built in, or its accepted records",
         ),
     ]

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableChanges:
-    """The changes of a table.
+class FollowedTable:
+    """A table whose changes are read.
 
     Attributes:
         table: The table.
