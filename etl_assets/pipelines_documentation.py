@@ -18,7 +18,15 @@ from etl_assets.markdown_table import markdown_table
 from etl_assets.pipelines.json_schema import pipeline_schema
 
 _BLOCKS = {
-    "source": ("FilesSource", "HttpSource", "KafkaSource", "SqlSource", "PostgresCdcSource", "TableSource"),
+    "source": (
+        "FilesSource",
+        "HttpSource",
+        "KafkaSource",
+        "SqlSource",
+        "PostgresCdcSource",
+        "DebeziumSource",
+        "TableSource",
+    ),
     "columns": ("ColumnSpec",),
     "transforms": (
         "FilterTransform",
@@ -50,6 +58,7 @@ _TITLES = {
     "KafkaSource": "`source`, type `kafka`",
     "SqlSource": "`source`, type `sql`",
     "PostgresCdcSource": "`source`, type `postgres_cdc`",
+    "DebeziumSource": "`source`, type `debezium`",
     "TableSource": "`source`, type `table`",
     "ColumnSpec": "`columns.<name>`",
     "FilterTransform": "`transforms[]`, type `filter`",
