@@ -22,6 +22,7 @@ from etl_assets.contracts.columns import Column
 from etl_assets.delta.read.data_files import new_data_file, pieces_of, whole_file
 from etl_assets.delta.read.rows import files_with
 from etl_assets.delta.write.writing import storage_named
+from etl_assets.pipelines.debezium_spec import UNAVAILABLE_COLUMN
 from etl_assets.pipelines.declared import BATCH_ID, OFFSET, DeclaredTables
 from etl_assets.pipelines.log_changes import IS_DELETE, IS_TRUNCATE, UPSERT
 from etl_assets.pipelines.postgres_cdc_spec import CHANGE_COLUMN
@@ -186,13 +187,13 @@ def _tasks(files: Sequence[tuple[Path, int]]) -> Iterator[list[Path]]:
 def plain_stage(tables: DeclaredTables, *, batch_id: int, after: int, folder: Path) -> PlainStage | None:
     """Return the staging of a pipeline's plain records; None if Spark takes everything.
 
-    Spark does transforms, values of nested types, and conditions for deletes. Of the changes that a source
+    Spark does transforms, values of nested types, changes that lack values, and conditions for deletes. Of the changes that a source
     reports itself, upserts are plain records and the others are not.
     """
     spec = tables.spec.table
     upserts = _upserts(spec)
-    if tables.spec.transforms or upserts is None:
-        return None
+    if tables.spec.transforms or upserts is None or UNAVAILABLE_COLUMN in tables.spec.columns:
+        return None  # Changes that lack values are completed by Spark.
     if spec.partition_by is not None and tables.table.column(spec.partition_by.name).type == "STRING":
         return None  # A text that lays out files must not be empty.
     required = {*spec.keys, *(tables.order[:1] if tables.tombstones is not None else ())} - {OFFSET}
