@@ -8,6 +8,7 @@ from benchmarks.cases import (
     backfill,
     bulk,
     cdc,
+    cdc_table,
     cold,
     control_plane,
     cores,
@@ -33,6 +34,7 @@ from benchmarks.report import Figure
 CASES: Mapping[str, Callable[[Options], list[Figure]]] = {
     "bulk": bulk.run,
     "cdc": cdc.run,
+    "cdc_table": cdc_table.run,
     "cold": cold.run,
     "loaders": loaders.run,
     "increment": increment.run,

@@ -39,7 +39,6 @@ def main() -> None:
     )
     mark(WARM)
     step_of(SOURCE, step_arguments).run([])
-    mark("copy_read")
     step_of(TABLE, step_arguments).run([])
     mark(COPIED)
     change(told["address"], told["rows"], told["every"])

@@ -22,6 +22,7 @@ UPSERT = "upsert"
 IS_DELETE, IS_TRUNCATE = f"{CHANGE_COLUMN} = 'delete'", f"{CHANGE_COLUMN} = 'truncate'"
 """What an upsert has in that column, and the conditions by which the other records are known."""
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeLog:
     """What a source of changes adds to a declaration.

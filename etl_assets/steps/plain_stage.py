@@ -187,8 +187,8 @@ def _tasks(files: Sequence[tuple[Path, int]]) -> Iterator[list[Path]]:
 def plain_stage(tables: DeclaredTables, *, batch_id: int, after: int, folder: Path) -> PlainStage | None:
     """Return the staging of a pipeline's plain records; None if Spark takes everything.
 
-    Spark does transforms, values of nested types, changes that lack values, and conditions for deletes. Of the changes that a source
-    reports itself, upserts are plain records and the others are not.
+    Spark does transforms, values of nested types, changes that lack values, and conditions for deletes. Of
+    the changes that a source reports itself, upserts are plain records and the others are not.
     """
     spec = tables.spec.table
     upserts = _upserts(spec)

@@ -1,0 +1,144 @@
+"""cdc_table: a table of PostgreSQL by its log: the first copy, and the updates of a fifth of its rows.
+
+The copy beside a bare COPY into Arrow and an append by delta-rs; the updates beside dlt's merge of the
+changed rows, which it gets as a file and does not have to find.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from benchmarks.cases.bulk import WrongRows
+from benchmarks.measure import Measured, empty_folder, interleaved, median, run_script
+from benchmarks.options import Options, script_environment
+from benchmarks.peers import Peer, python_of
+from benchmarks.report import Figure, figure
+from benchmarks.scripts import dlt_merge, sql_to_delta_by_hand
+from benchmarks.scripts.cdc_by_platform import APPLIED, CHANGED, COPIED, WARM, change
+from benchmarks.sql_database import COLUMNS, QUERY, SalesDatabase, sales_database, spark_of
+
+CASE = "cdc_table"
+COPY_TARGET, APPLY_TARGET = 2.0, 0.25
+OURS, BY_HAND, DLT = "platform", "by hand", "dlt"
+_EVERY = 5
+_SLOT = "sale"
+
+
+def run(options: Options) -> list[Figure]:
+    """Measure the case."""
+    work = options.folder / CASE
+    with sales_database(options.events) as database:
+        files = _files(database, empty_folder(work / "files"), options.events)
+        python = python_of(Peer.DLT, options.folder)
+        sides = {
+            OURS: lambda: _ours(options, database, work),
+            BY_HAND: lambda: _by_hand(options, database, work),
+            DLT: lambda: _dlt(options, python, files, work),
+        }
+        measured = interleaved(options.runs, sides)
+    shutil.rmtree(work, ignore_errors=True)
+    return _figures(measured)
+
+
+def _ours(options: Options, database: SalesDatabase, work: Path) -> Measured:
+    _execute(database, "ALTER TABLE sale REPLICA IDENTITY FULL")
+    pipeline = {
+        "name": "sale",
+        "source": {
+            "type": "postgres_cdc",
+            "connection": "shop",
+            "table": "public.sale",
+            "slot": _SLOT,
+            "publication": _SLOT,
+        },
+        "columns": COLUMNS,
+        "table": {"keys": ["sale_id"]},
+    }
+    measured = run_script(
+        "cdc_by_platform",
+        {
+            "home": str(empty_folder(work / "home")),
+            "connection": database.connection,
+            "address": database.address,
+            "rows": options.events,
+            "every": _EVERY,
+            "pipeline": pipeline,
+            "spark": spark_of(options, work / "scratch"),
+        },
+        {**script_environment(), **database.environment},
+        servers=[database.server],
+    )
+    cents = _execute(database, "SELECT (sum(amount) * 100)::bigint FROM sale")
+    _execute(database, f"SELECT pg_drop_replication_slot('{_SLOT}')")
+    return _whole(measured, {"rows": options.events, "cents": cents})
+
+
+def _by_hand(options: Options, database: SalesDatabase, work: Path) -> Measured:
+    table = empty_folder(work / "by_hand") / "sale"
+    told = {"address": database.address, "query": QUERY, "table": str(table)}
+    measured = run_script(
+        "sql_to_delta_by_hand",
+        told,
+        {**script_environment(), **database.environment},
+        servers=[database.server],
+    )
+    return _whole(measured, {"sale": options.events})
+
+
+def _dlt(options: Options, python: str, files: tuple[Path, Path], work: Path) -> Measured:
+    told = {"home": str(empty_folder(work / "dlt")), "all": str(files[0]), "changed": str(files[1])}
+    measured = run_script("dlt_merge", told, script_environment(), python=python)
+    return _whole(measured, {"rows": options.events})
+
+
+def _files(database: SalesDatabase, folder: Path, rows: int) -> tuple[Path, Path]:
+    """Write all rows, and those that change, as Parquet files; the rows of the database are changed once."""
+    import psycopg
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    def written(name: str, where: str) -> Path:
+        with psycopg.connect(database.address) as session:
+            found = session.execute(f"{QUERY} WHERE {where}".encode()).fetchall()
+        columns = dict(zip(COLUMNS, zip(*found, strict=True), strict=True))
+        pq.write_table(pa.table({key: pa.array(each) for key, each in columns.items()}), folder / name)
+        return folder / name
+
+    everything = written("all.parquet", "true")
+    change(database.address, rows, _EVERY)
+    return everything, written("changed.parquet", f"sale_id % {_EVERY} = 0")
+
+
+def _execute(database: SalesDatabase, statement: str) -> int | None:
+    import psycopg
+
+    with psycopg.connect(database.address, autocommit=True) as session:
+        done = session.execute(statement.encode())
+        row = None if done.description is None else done.fetchone()
+    return None if row is None else row[0]
+
+
+def _whole(measured: Measured, expected: dict[str, int | None]) -> Measured:
+    found = measured.marks["verified"].figures
+    if found != expected:
+        raise WrongRows(f"a side of {CASE} ended with {found}, not {expected}")
+    return measured
+
+
+def _figures(measured: dict[str, list[Measured]]) -> list[Figure]:
+    load = median([each for runs in measured.values() for each in runs], lambda run: run.load)
+    sides = {
+        "copy": (COPIED, WARM, BY_HAND, sql_to_delta_by_hand.DONE, sql_to_delta_by_hand.WARM, COPY_TARGET),
+        "apply": (APPLIED, CHANGED, DLT, dlt_merge.MERGED, dlt_merge.LOADED, APPLY_TARGET),
+    }
+    found = []
+    for name, (until, since, other, other_until, other_since, target) in sides.items():
+        for kind, of in (("cpu", Measured.cpu_seconds), ("wall", Measured.wall_seconds)):
+            ours = median(measured[OURS], lambda run, of=of, end=until, begin=since: of(run, end, begin))
+            theirs = median(
+                measured[other], lambda run, of=of, end=other_until, begin=other_since: of(run, end, begin)
+            )
+            wanted = target if kind == "wall" else None
+            found.append(figure(CASE, f"{name}_{kind}_seconds", ours, theirs, load=load, target=wanted))
+    return found
