@@ -179,6 +179,7 @@ class OidcTokens:
         given = claims.get(self._settings.scopes_claim, ())
         words = given.split() if isinstance(given, str) else given if isinstance(given, list) else ()
         scopes = tuple(each.value for each in Scope if each.value in words)
+        ends_at = dt.datetime.fromtimestamp(min(int(claims["exp"]), _LAST_SECOND), dt.UTC)
         identity = hashlib.sha256(f"{issuer}\0{subject}".encode()).hexdigest()
         return Token(
             id=f"oidc-{identity[:16]}",
@@ -187,9 +188,7 @@ class OidcTokens:
             created_at=now.isoformat(timespec="seconds"),
             scopes=scopes,
             tenant=self._tenant(claims),
-            expires_at=dt.datetime.fromtimestamp(min(int(claims["exp"]), _LAST_SECOND), dt.UTC).isoformat(
-                timespec="seconds"
-            ),
+            expires_at=ends_at.isoformat(timespec="seconds"),
         )
 
     def _tenant(self, claims: Mapping[str, Any]) -> str:
