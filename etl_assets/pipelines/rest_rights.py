@@ -47,6 +47,7 @@ class RestRights:
             stores. A query reads all that its connection has.
         write: What sinks may write, the same way: tables with their schema, indexes, topics, folders, paths.
         folders: Folders, relative to the home folder, whose files may be read.
+        own: Tenant and name of the connections that tenants have defined over REST: each may name its own.
     """
 
     variables: tuple[str, ...] = ()
@@ -55,14 +56,15 @@ class RestRights:
     read: tuple[str, ...] = ("*",)
     write: tuple[str, ...] = ("*",)
     folders: tuple[str, ...] = ()
+    own: frozenset[tuple[str, str]] = frozenset()
 
-    def allows_connection(self, name: str) -> bool:
-        """Return whether a connection may be named."""
-        return name in self.connections or "*" in self.connections
+    def allows_connection(self, name: str, tenant: str) -> bool:
+        """Return whether a declaration of a tenant may name a connection."""
+        return (tenant, name) in self.own or name in self.connections or "*" in self.connections
 
-    def allows_writing(self, connection: str, target: str) -> bool:
-        """Return whether sinks may write a target by a connection."""
-        return self.allows_connection(connection) and _is_one_of(f"{connection}/{target}", self.write)
+    def allows_writing(self, connection: str, target: str, tenant: str) -> bool:
+        """Return whether sinks of a tenant may write a target by a connection."""
+        return self.allows_connection(connection, tenant) and _is_one_of(f"{connection}/{target}", self.write)
 
     def environ(self, values: Mapping[str, str]) -> dict[str, str]:
         """Return the part of an environment that declarations may read."""
@@ -129,11 +131,14 @@ def _variable_problems(file: PipelineFile, rights: RestRights) -> Iterator[Probl
 
 def _target_problems(file: PipelineFile, spec: PipelineSpec, rights: RestRights) -> Iterator[Problem]:
     for place, connection, target in _read_targets(spec):
-        if rights.allows_connection(connection) and not _is_one_of(f"{connection}/{target}", rights.read):
+        if rights.allows_connection(connection, file.tenant) and not _is_one_of(
+            f"{connection}/{target}", rights.read
+        ):
             yield _refused(file, place, f"`{connection}/{target}`", "read", rights.read, value=target)
     for index, sink in enumerate(spec.sinks):
         name, target = sink.connection, sink.target_name
-        if rights.allows_connection(name) and not rights.allows_writing(name, target):
+        is_allowed = rights.allows_writing(name, target, file.tenant)
+        if rights.allows_connection(name, file.tenant) and not is_allowed:
             place = ("sinks", index, sink.target_field)
             yield _refused(file, place, f"`{name}/{target}`", "write", rights.write, value=target)
 
@@ -163,7 +168,7 @@ def _connection_problems(file: PipelineFile, spec: PipelineSpec, rights: RestRig
     named: dict[Path, str | None] = {(*block, "connection"): getattr(source, "connection", None)}
     named |= {("sinks", index, "connection"): each.connection for index, each in enumerate(spec.sinks)}
     for place, name in named.items():
-        if name is not None and not rights.allows_connection(name):
+        if name is not None and not rights.allows_connection(name, file.tenant):
             yield _refused(
                 file, place, f"the connection `{name}`", "connections", rights.connections, value=name
             )
