@@ -31,11 +31,11 @@ FAILS = {
 
 @pytest.fixture
 def installation(tmp_path) -> Installation:
-    domains = [{"name": name, "root": f"../roots/{name}"} for name in ("a", "b", "c")]
+    domains = [{"name": name, "root": name} for name in ("a", "b", "c")]
     found = Installation.create(
         tmp_path, None, RATINGS, COPY, CATEGORIES, OF_COPIES, domains=domains, pipelines={"built_in": []}
     )
-    found.root = "../roots/a"
+    found.root = "a"
     return found
 
 
