@@ -1,7 +1,7 @@
 """Whether the Python functions of a declaration may be named, and can be imported.
 
-Belongs here: the list of modules, and the import, which runs the user's code. Does not belong here: calling the
-functions.
+Belongs here: the list of modules, and the import, which runs the user's code. Does not belong here: calling
+the functions.
 """
 
 from __future__ import annotations

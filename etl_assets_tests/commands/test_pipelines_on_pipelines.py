@@ -12,7 +12,7 @@ from etl_assets.failpoints import Failpoint
 from etl_assets_tests.commands.home import StepOutcome
 from etl_assets_tests.sources.followed_tables import CATEGORIES, COPY, RATINGS, Installation
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.full]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.full, pytest.mark.timeout(900)]
 OF_COPIES = {
     **COPY,
     "name": "copies_of_copies",

@@ -216,7 +216,7 @@ def test_a_declaration_for_one_name_is_none_for_another(service):
         "select * from (csv.`/x`)", "select reflect('a','b')", "select `TRY_REFLECT`('a', 'b')",
         "select * from json /* */ . `/etc/x`", "select * from other.tables", "select * from \"org.x\".`/y`",
         "select * from `org.apache.spark.x`.`y`", "select * from input, `org.apache.spark.x`.`/etc/y`",
-        "select transform(a) using 'sh -c id' as (b) from input", 'select transform(a) USING\n"cat" from input',
+        "select transform(a) using 'sh -c id' as (b) from input", 'select transform(a) USING\n"cat"',
         "select transform(a) using r'cat' from input", "from input map a using/**/'cat' as b",
     ],
 )  # fmt: skip
