@@ -79,6 +79,16 @@ class PostgresCdcSource(Spec):
             )
         ),
     ] = OnLostLog.FAIL
+    capture: Annotated[
+        str | None,
+        Field(
+            pattern=r"^[a-z][a-z0-9_]*$",
+            description=(
+                "in declarations that a capture generates: the capture, whose slot and reader serve all of its"
+                " tables"
+            ),
+        ),
+    ] = None
     max_record_bytes: Annotated[
         int, Field(ge=1_024, le=16_777_216, description="longer records are dead letters")
     ] = 1_048_576

@@ -37,6 +37,7 @@ class ChangesFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.rows = 0
         self._stream: pa.ipc.RecordBatchStreamWriter | None = None
 
     def write(self, changed: ChangedRows) -> None:
@@ -55,6 +56,7 @@ class ChangesFile:
         if self._stream is None:
             self._stream = pa.ipc.new_stream(str(self.path), batch.schema)
         self._stream.write_batch(batch)
+        self.rows += batch.num_rows
 
     def close(self) -> None:
         """Complete the file. Without changes there is none."""
