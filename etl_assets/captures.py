@@ -1,7 +1,7 @@
 """Captures of an installation: discovery, states and rollback, as commands, the worker and REST use them.
 
-Belongs here: what joins the control store, the catalog of pipelines and a capture. Does not belong here: reading
-the log (`sources/captures/`).
+Belongs here: what joins the control store, the catalog of pipelines and a capture. Does not belong here:
+reading the log (`sources/captures/`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from etl_assets.pipelines.captured_declarations import captured_declaration, wri
 from etl_assets.sources.captures.connect import capture_reader, table_states
 from etl_assets.sources.captures.discovery import Discovery, Found
 from etl_assets.sources.captures.table_states import TableState, change_state, find_state
+from etl_assets.sources.captures.table_view import TableView
 
 if TYPE_CHECKING:
     from etl_assets.settings import Settings
@@ -73,6 +74,28 @@ def states_of(settings: Settings, name: str | None = None) -> Iterator[TableStat
         yield from states.of_capture(each)
 
 
+def table_views(settings: Settings, name: str | None = None, *, asks: bool = True) -> Iterator[TableView]:
+    """Yield the tables of a capture, or of all captures, as people see them.
+
+    Args:
+        settings: The platform file.
+        name: The capture.
+        asks: Whether to ask each server how long its log is. One that does not answer leaves it unknown.
+    """
+    names = sorted(usable_captures(settings.home)) if name is None else [name]
+    for each in names:
+        reader = capture_reader(settings, find_capture(settings.home, each))
+        end_lsn, spool = reader.end_lsn() if asks else None, reader.spool.state()
+        for state in reader.states.of_capture(each):
+            committed = state.released_lsn if spool is None else reader.committed_lsn(state, spool)
+            yield TableView(
+                state=state,
+                committed_lsn=committed,
+                lag_bytes=None if end_lsn is None else max(0, end_lsn - committed),
+                lag_seconds=0.0 if spool is None else reader.spool.age(state.pipeline, after_lsn=committed),
+            )
+
+
 def roll_back(settings: Settings, name: str, table: str, *, copies: bool = False) -> TableState:
     """Let a table in error go on from the phase before, or copy a table again.
 
@@ -96,7 +119,8 @@ def roll_back(settings: Settings, name: str, table: str, *, copies: bool = False
             )
         if state.error.needs_copy:
             raise TransitionRefused(
-                f"{state.table} cannot go on from {state.error.before}: changes of it are missing. {state.error.reason}",
+                f"{state.table} cannot go on from {state.error.before}: changes of it are missing."
+                f" {state.error.reason}",
                 fix=f"{state.error.solution}; then `etl-assets cdc rollback {name} {state.table} --copy`",
                 pipeline=state.pipeline,
             )

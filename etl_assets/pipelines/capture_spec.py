@@ -80,7 +80,8 @@ class CaptureSpec(Spec):
         Field(
             ge=1 << 20,
             description=(
-                "how much of the server's log a table may hold back that does not keep up; more of its changes"
+                "how much of the server's log a table may hold back that does not keep up; more of"
+                " its changes"
                 " are kept in the spool of the home folder alone"
             ),
         ),
@@ -109,7 +110,7 @@ class CaptureSpec(Spec):
         return _is_like(table, self.tables) and not _is_like(table, self.exclude)
 
     def pipeline_of(self, table: str) -> str:
-        """Return the name of a table's pipeline: `shop_film` for public.film, `shop_sales_item` for sales.item."""
+        """Return the name of a table's pipeline: `shop_film`, or `shop_sales_item` for sales.item."""
         schema, _, name = table.partition(".")
         parts = [self.name, *([] if schema == "public" else [schema]), name]
         plain = re.sub(r"[^a-z0-9_]", "_", "_".join(parts).lower())

@@ -1,7 +1,7 @@
 """Declarations that captures generated, as pipeline files.
 
-They are kept in the control store with the states of the tables, and in a file of the home folder, which is all that
-loading definitions reads: it needs neither the source nor the control store.
+They are kept in the control store with the states of the tables, and in a file of the home folder, which is
+all that loading definitions reads: it needs neither the source nor the control store.
 
 Belongs here: that file. Does not belong here: what is in a declaration (`sources/captures/`).
 """

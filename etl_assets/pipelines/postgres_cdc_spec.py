@@ -84,7 +84,8 @@ class PostgresCdcSource(Spec):
         Field(
             pattern=r"^[a-z][a-z0-9_]*$",
             description=(
-                "in declarations that a capture generates: the capture, whose slot and reader serve all of its"
+                "in declarations that a capture generates: the capture, whose slot and reader serve"
+                " all of its"
                 " tables"
             ),
         ),

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import psycopg
 
 from etl_assets.captures import discover, states_of
+from etl_assets.pipelines.capture_files import find_capture
 from etl_assets.settings import Settings, load_settings
 from etl_assets.sources.captures.connect import capture_reader, close_readers
 from etl_assets.sources.captures.discovery import Found
@@ -78,7 +79,7 @@ class Captured:
 
     @property
     def settings(self) -> Settings:
-        return load_settings({"ETL_ASSETS_HOME": str(self.home.path)})
+        return settings_of(self.home)
 
     def execute(self, *statements: str) -> None:
         for statement in statements:
@@ -100,28 +101,12 @@ class Captured:
     def phases(self) -> dict[str, str]:
         return {name: state.phase.value for name, state in self.states().items()}
 
-    def ingest(self, table: str, *, batches: int | None = None) -> StepReport:
-        """Run the step that ingests a table's records, in this process."""
-        settings = self.settings
-        name = f"{CAPTURE}_{table}_source"
-        domain = place(settings.placement(), name)
-        context = StepContext(
-            session=no_session,
-            domain=domain,
-            clock=lambda: dt.datetime.now(dt.UTC),
-            lock_wait_seconds=30,
-        )
-        arguments = StepArguments(
-            settings=settings, context=context, mode=ReadMode.INCREMENTAL, max_batches=batches
-        )
-        return domain.catalog.stage(name).build_step(arguments).run([today()])
+    def ingest(self, table: str) -> StepReport:
+        return ingest(self.home, table)
 
     def look(self) -> None:
         """Let the reader look at the log, as each table's step does before it reads."""
-        settings = self.settings
-        from etl_assets.pipelines.capture_files import find_capture
-
-        capture_reader(settings, find_capture(settings.home, CAPTURE)).look(at_once=True)
+        capture_reader(self.settings, find_capture(self.settings.home, CAPTURE)).look(at_once=True)
 
     def settle(self, *tables: str, rounds: int = 6) -> None:
         """Run the steps of tables until all are ready, some rounds at most."""
@@ -134,8 +119,9 @@ class Captured:
 
     def ingest_and_die(self, table: str, failpoint: str) -> None:
         """Run the step of a table in a process that ends at a failpoint."""
-        arguments = (self, table, os.environ["SHOP_PASSWORD"], failpoint)
-        process = _processes.Process(target=_ingest, args=(self.home.path, *arguments[1:]))
+        process = _processes.Process(
+            target=_ingest, args=(self.home.path, table, os.environ["SHOP_PASSWORD"], failpoint)
+        )
         process.start()
         process.join(100)
         assert process.exitcode == -9, f"the process did not die at {failpoint}: {process.exitcode}"
@@ -173,8 +159,27 @@ class Captured:
         self.session.close()
 
 
+def settings_of(home: Home) -> Settings:
+    return load_settings({"ETL_ASSETS_HOME": str(home.path)})
+
+
+def ingest(home: Home, table: str) -> StepReport:
+    """Run the step that ingests a table's records, in this process."""
+    settings = settings_of(home)
+    name = f"{CAPTURE}_{table}_source"
+    domain = place(settings.placement(), name)
+    context = StepContext(
+        session=no_session,
+        domain=domain,
+        clock=lambda: dt.datetime.now(dt.UTC),
+        lock_wait_seconds=30,
+    )
+    arguments = StepArguments(settings=settings, context=context, mode=ReadMode.INCREMENTAL)
+    return domain.catalog.stage(name).build_step(arguments).run([today()])
+
+
 def _ingest(home: Path, table: str, password: str, failpoint: str) -> None:
     os.environ["SHOP_PASSWORD"] = password
     os.environ["ETL_ASSETS_FAILPOINT"] = failpoint
-    Captured("", None, Home(path=home)).ingest(table)  # type: ignore[arg-type] - the step needs no session
+    ingest(Home(path=home), table)
     os._exit(SURVIVED)

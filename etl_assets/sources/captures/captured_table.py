@@ -1,8 +1,8 @@
 """One table of a capture as a source: its rows by a copy, and its changes from the spool, at the same time.
 
-Copy and changes need no order between them. Every record has its place in the log, a copied row the one of its
-snapshot, and the table applies changes by their places. So a batch has the next rows of the copy, if there is
-one, and what the reader has spooled since the last batch. The log never waits for a copy.
+Copy and changes need no order between them. Every record has its place in the log, a copied row the one of
+its snapshot, and the table applies changes by their places. So a batch has the next rows of the copy, if
+there is one, and what the reader has spooled since the last batch. The log never waits for a copy.
 
 Belongs here: what a batch of the table has, and the phases that follow from it. Does not belong here: the log
 (`log_reader.py`), and which tables there are (`discovery.py`).
@@ -62,7 +62,7 @@ class CapturedTable:
         return False
 
     def plan(self, positions: Positions, *, max_bytes: int, max_records: int) -> ReadRange | None:
-        """Return the next rows to copy and changes to read; None if there are none, or the table is in error."""
+        """Return the next rows to copy and changes to read; None without any, or while in error."""
         spool = self.reader.look()
         with self._errors():
             begin = self._next(LogPosition.of(positions), spool, begins=True)
@@ -152,13 +152,7 @@ class CapturedTable:
         state = self._state()
         if state.phase in (TablePhase.ERRORED, TablePhase.LEFT):
             return None
-        if before is not None and before.system != spool.system:
-            raise SourceRefused(
-                f"{self.table} was read from another server (system {before.system}) than the capture reads"
-                f" now (system {spool.system})",
-                fix="correct the connection; to read the new server, declare a capture with another name",
-                source=self.table,
-            )
+        self._expect_same_server(before, spool)
         if state.phase is TablePhase.INIT:
             if not self._has_place():
                 return None
@@ -184,6 +178,15 @@ class CapturedTable:
             # A commit that nobody could take notice of is followed by an empty one.
             return before
         return None
+
+    def _expect_same_server(self, before: LogPosition | None, spool: SpoolState) -> None:
+        if before is not None and before.system != spool.system:
+            raise SourceRefused(
+                f"{self.table} was read from another server (system {before.system}) than the capture reads"
+                f" now (system {spool.system})",
+                fix="correct the connection; to read the new server, declare a capture with another name",
+                source=self.table,
+            )
 
     def _changes_are_gone(self, state: TableState) -> SourceLost:
         name = self.reader.capture.name

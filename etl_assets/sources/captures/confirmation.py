@@ -38,9 +38,9 @@ class Confirmation:
 def confirmable(tables: Iterable[TableProgress], spool_lsn: int, max_held_bytes: int) -> Confirmation:
     """Return how far the log may be confirmed: to the oldest commit of a table.
 
-    A table in error does not hold the log back, and no table does so by more than `max_held_bytes`: the rest of
-    its changes is on the disk in the spool. Without the limit one table that does not run would fill the disk of
-    the server that everyone else uses.
+    A table in error does not hold the log back, and no table does so by more than `max_held_bytes`: the
+    rest of its changes is on the disk in the spool. Without the limit one table that does not run would
+    fill the disk of the server that everyone else uses.
 
     Args:
         tables: The tables that are followed.

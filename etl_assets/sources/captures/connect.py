@@ -80,7 +80,8 @@ def _server(capture: CaptureSpec, settings: Settings) -> LogServer:
     if not isinstance(found, PostgresConnection):
         raise SourceRefused(
             f"the platform file has no connection {capture.connection!r} of type postgres",
-            fix=f"add it under `connections:`, or correct {captures_folder(settings.home) / capture.name}.yaml",
+            fix=f"add it under `connections:`, or correct {capture.name}.yaml in"
+            f" {captures_folder(settings.home)}",
             source=capture.connection,
         )
     return LogServer(

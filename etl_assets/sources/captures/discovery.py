@@ -1,7 +1,7 @@
 """Which tables a capture follows, by the server's catalog, and the declaration of each one's pipeline.
 
-Belongs here: one discovery. Does not belong here: reading the log (`log_reader.py`), and the file that definitions
-are loaded from (`pipelines/captured_declarations.py`).
+Belongs here: one discovery. Does not belong here: reading the log (`log_reader.py`), and the file that
+definitions are loaded from (`pipelines/captured_declarations.py`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p
 ORDER BY 1, 2
 """
 _KEYS = """
-SELECT array_agg(a.attname::text ORDER BY array_position(i.indkey::int2[], a.attnum)) FROM pg_catalog.pg_index AS i
+SELECT array_agg(a.attname::text ORDER BY array_position(i.indkey::int2[], a.attnum))
+FROM pg_catalog.pg_index AS i
 JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
 WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
     AND i.indnkeyatts = i.indnatts
@@ -41,7 +42,8 @@ ORDER BY i.indisreplident DESC, i.indisprimary DESC, i.indexrelid LIMIT 1
 """
 _MARK = "made by the capture {}"
 _MARKED = """
-SELECT coalesce(obj_description(oid, 'pg_publication') = %s, false) FROM pg_catalog.pg_publication WHERE pubname = %s
+SELECT coalesce(obj_description(oid, 'pg_publication') = %s, false)
+FROM pg_catalog.pg_publication WHERE pubname = %s
 """
 Problem = Callable[[Mapping[str, Any]], tuple[str, str] | None]
 """Returns what is wrong with a generated declaration among all others, and the fix; None if nothing is."""
@@ -83,7 +85,8 @@ class Discovery:
 
         Raises:
             SourceUnavailable: the server does not answer.
-            SourceRefused: the publication is missing and cannot be made, or has tables of the platform itself.
+            SourceRefused: the publication is missing and cannot be made, or has tables of the platform
+            itself.
         """
         with self.reader.alone(), self.reader.server.asked():
             session = self.reader.server.session
@@ -111,7 +114,8 @@ class Discovery:
     def _expect_foreign(self, matched: Mapping[str, int]) -> None:
         if own := sorted(each for each in matched if each.partition(".")[2] in self.own_tables):
             raise SourceRefused(
-                f"the capture {self.reader.capture.name} matches {own[0]}, a table of the platform itself: each"
+                f"the capture {self.reader.capture.name} matches {own[0]}, a table of the platform"
+                f" itself: each"
                 " commit would be a change that is committed again",
                 fix=f"add it to `exclude` of the capture: {', '.join(own)}",
                 source=self.reader.capture.connection,
@@ -134,7 +138,8 @@ class Discovery:
             listed = ", ".join(map(_quoted, matched))
             with session.transaction():
                 session.execute(
-                    f"CREATE PUBLICATION {name} FOR TABLE {listed} WITH (publish_via_partition_root = true)".encode()
+                    f"CREATE PUBLICATION {name} FOR TABLE {listed}"
+                    " WITH (publish_via_partition_root = true)".encode()
                 )
                 session.execute(f"COMMENT ON PUBLICATION {name} IS '{mark}'".encode())
         else:
@@ -153,7 +158,8 @@ class Discovery:
         names = [each.name for each in found.tables]
         if own := sorted(each for each in names if each.rpartition(".")[2].strip('"') in self.own_tables):
             raise SourceRefused(
-                f"the publication {found.name} has {own[0]}, a table of the platform itself: each commit would be"
+                f"the publication {found.name} has {own[0]}, a table of the platform itself: each"
+                f" commit would be"
                 " a change that is committed again",
                 fix="make a publication FOR TABLE with the tables that are read"
                 if found.has_all_tables

@@ -1,5 +1,5 @@
-"""The one reader of a capture's log: looks at the slot, reads changes of all tables, tells the server how far it may
-forget.
+"""The one reader of a capture's log: looks at the slot, reads changes of all tables, tells the server how
+far it may forget.
 
 Belongs here: one look. Does not belong here: which tables there are (`discovery.py`), and what a table's step
 reads of the spool (`captured_table.py`).
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from etl_assets.errors import EtlAssetsError, SourceLost, SourceRefused
+from etl_assets.errors import EtlAssetsError, SourceLost, SourceRefused, SourceUnavailable
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.pipelines.capture_spec import CaptureSpec
 from etl_assets.pipelines.postgres_cdc_spec import OnLostLog
@@ -89,10 +89,18 @@ class CaptureReader:
         return tuple(each for each in self.states.of_capture(self.capture.name) if each.phase in FOLLOWS_LOG)
 
     def committed_lsn(self, table: TableState, state: SpoolState) -> int:
-        """Return up to where a table has committed its changes; without unread ones that is the reader's place."""
+        """Return up to where a table has committed its changes: without unread ones, the reader's place."""
         after = max(table.since_lsn, table.released_lsn)
         unread = self.spool.segments(table.pipeline, after_lsn=after, until_lsn=state.end_lsn)
         return after if unread else state.end_lsn
+
+    def end_lsn(self) -> int | None:
+        """Return the end of the server's log; None if it does not answer."""
+        try:
+            with self._lock, self.server.asked():
+                return self.server.end_lsn()
+        except (SourceUnavailable, SourceRefused):
+            return None
 
     def close(self) -> None:
         """Close the session. Never raises."""
@@ -123,7 +131,8 @@ class CaptureReader:
             )
         if self.server.end_lsn() < state.end_lsn:
             raise SourceRefused(
-                f"the log of the connection {self.server.name} ends before {lsn_text(state.end_lsn)}, up to where"
+                f"the log of the connection {self.server.name} ends before"
+                f" {lsn_text(state.end_lsn)}, up to where"
                 f" the capture {self.capture.name} has read it: the server was restored to an earlier time",
                 fix="to read it as it is now, declare a capture with another name and another slot",
                 source=self.server.name,
@@ -154,7 +163,8 @@ class CaptureReader:
         if self.capture.on_lost is OnLostLog.FAIL:
             raise SourceLost(
                 f"changes of the tables of the capture {self.capture.name} cannot be read: {why}",
-                fix="`on_lost: copy` in the capture copies its tables again; they then have exactly the rows of"
+                fix="`on_lost: copy` in the capture copies its tables again; they then have exactly"
+                " the rows of"
                 " the source",
                 source=self.server.name,
                 lost=f"the log of {self.server.name}",

@@ -2,9 +2,9 @@
 
 Belongs here: values and pure decisions. Does not belong here: storing them (`table_states.py`).
 
-Postgres' own table synchronization has more phases, because a second process with a slot of its own copies and
-then hands the table over. Here one reader follows the log from the beginning, and the copy only adds rows with
-their places in the log, so nothing is handed over.
+Postgres' own table synchronization has more phases, because a second process with a slot of its own copies
+and then hands the table over. Here one reader follows the log from the beginning, and the copy only adds
+rows with their places in the log, so nothing is handed over.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class TablePhase(StrEnum):
     READY: set by the reader once they are. The table equals the source at its position.
     ERRORED: set by whoever found the error: discovery, the reader or the table's step. Left by a rollback, or
         by discovery when what it refused is corrected.
-    LEFT: set by discovery when a table is no longer in the publication or matched. Its destination stays as it
-        is. If the table comes back, it is copied again.
+    LEFT: set by discovery when a table is no longer in the publication or matched. Its destination stays as
+        it is. If the table comes back, it is copied again.
     """
 
     INIT = "init"

@@ -40,8 +40,8 @@ class _Route:
 class RoutedChanges:
     """Writes the changes of tables into files, one folder a table.
 
-    A change that cannot be kept, such as an update that lacks a long value, is an error of its table alone: the
-    table gets no more changes, and `failed` has the reason.
+    A change that cannot be kept, such as an update that lacks a long value, is an error of its table alone:
+    the table gets no more changes, and `failed` has the reason.
 
     Attributes:
         session: A session that knows the types of columns.

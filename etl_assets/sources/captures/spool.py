@@ -8,11 +8,11 @@
 ```
 
 One reading adds files for some tables, and then `spool.json` says where it ended. Files beyond that place are
-those of a reader that died, and are removed by the next one. Files and `spool.json` are on the disk before the
-server is told anything.
+those of a reader that died, and are removed by the next one. Files and `spool.json` are on the disk before
+the server is told anything.
 
-Belongs here: files. Does not belong here: what is in them (`routed_changes.py`), and what the server may forget
-(`confirmation.py`).
+Belongs here: files. Does not belong here: what is in them (`routed_changes.py`), and what the server may
+forget (`confirmation.py`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -113,6 +114,13 @@ class Spool:
     def size(self, pipeline: str) -> int:
         """Return the bytes of a table's changes."""
         return sum(each.path.stat().st_size for each in self._all(pipeline) if each.path.exists())
+
+    def age(self, pipeline: str, *, after_lsn: int) -> float:
+        """Return the seconds since the oldest change of a table after a place was read; 0.0 without one."""
+        for each in self._all(pipeline):
+            if each.end_lsn > after_lsn and each.path.exists():
+                return max(0.0, time.time() - each.path.stat().st_mtime)
+        return 0.0
 
     def add(self, pipeline: str, end_lsn: int, files: Sequence[tuple[Path, int]]) -> None:
         """Add files with their numbers of changes, which count after `write_state`."""

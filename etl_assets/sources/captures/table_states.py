@@ -128,18 +128,11 @@ class TableState:
     @staticmethod
     def of(found: Mapping[str, Any]) -> TableState:
         """Return the state of its JSON."""
-        error = found["error"]
-        if error is not None:
-            error = TableError(
-                **{
-                    **error,
-                    "retry": TableRetry(error["retry"]),
-                    "before": TablePhase(error["before"]),
-                }
-            )
-        return TableState(
-            **{**found, "phase": TablePhase(found["phase"]), "error": error, "keys": tuple(found["keys"])}
-        )
+        given: dict[str, Any] = {**found, "phase": TablePhase(found["phase"]), "keys": tuple(found["keys"])}
+        if error := dict(found["error"] or {}):
+            retry, before = TableRetry(error.pop("retry")), TablePhase(error.pop("before"))
+            given["error"] = TableError(**error, retry=retry, before=before)
+        return TableState(**given)
 
 
 class TableStates(Protocol):
@@ -179,7 +172,8 @@ def find_state(states: TableStates, capture: str, table: str) -> TableState:
 def change_state(
     states: TableStates, capture: str, table: str, change: Callable[[TableState], TableState]
 ) -> TableState:
-    """Change the state of a table, decided again while others change it. Without a difference nothing is stored.
+    """Change the state of a table, decided again while others change it. Without a difference nothing is
+    stored.
 
     Raises:
         NotFound: the capture has no such table.
