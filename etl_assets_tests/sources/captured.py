@@ -88,7 +88,7 @@ class Captured:
     def make_tables(self, *names: str, rows: int = 3) -> None:
         for name in names:
             self.execute(
-                f"CREATE TABLE {name} (id bigint PRIMARY KEY, title varchar(20), n int)",
+                f"CREATE TABLE {name} (id bigint PRIMARY KEY, title varchar(40), n int)",
                 f"INSERT INTO {name} SELECT i, '{name} ' || i, i FROM generate_series(1, {rows}) i",
             )
 
@@ -111,10 +111,14 @@ class Captured:
     def settle(self, *tables: str, rounds: int = 6) -> None:
         """Run the steps of tables until all are ready, some rounds at most."""
         for _ in range(rounds):
-            for table in tables:
-                self.ingest(table)
-            if all(self.phases()[table] == "ready" for table in tables):
+            phases = self.phases()
+            if all(phases[table] == "ready" for table in tables):
                 return
+            for table in tables:
+                if phases[table] != "ready":
+                    self.ingest(table)
+            for _ in range(2):
+                self.look()
         raise AssertionError(f"not ready: {self.phases()}")
 
     def ingest_and_die(self, table: str, failpoint: str) -> None:

@@ -96,12 +96,10 @@ def test_a_process_killed_while_it_copies_and_follows_loses_and_doubles_nothing(
     shop.execute("UPDATE film SET title = 'late' WHERE id = 1", "DELETE FROM film WHERE id = 7")
     shop.settle("film", "actor")
     assert shop.held("film") == shop.source("film")
-    shop.execute(
-        "DELETE FROM film WHERE id = 2", "UPDATE actor SET n = 0", "INSERT INTO film VALUES (9, 'n', 9)"
-    )
+    shop.execute("DELETE FROM film WHERE id = 2", "UPDATE actor SET n = 0", "INSERT INTO film VALUES (9)")
     shop.ingest_and_die("film", failpoint)
     shop.execute("UPDATE film SET id = 10 WHERE id = 9")
-    for _ in range(2):
+    for _ in range(4):
         for table in ("film", "actor"):
             shop.ingest(table)
     for table in ("film", "actor"):
@@ -211,6 +209,7 @@ def test_a_slot_that_is_gone_is_an_error_until_the_tables_may_be_copied_again(sh
         with pytest.raises(SourceLost, match=f"the slot {shop.name} is gone"):
             shop.ingest(table)
     shop.declare(on_lost="copy")
+    shop.look()
     shop.settle("film", "actor")
     for table in ("film", "actor"):
         assert shop.held(table) == shop.source(table)
@@ -218,7 +217,7 @@ def test_a_slot_that_is_gone_is_an_error_until_the_tables_may_be_copied_again(sh
 
 def test_tables_of_the_platform_are_refused_by_name(shop):
     shop.make_tables("film", "etl_assets_positions")
-    with pytest.raises(SourceRefused, match="matches public.etl_assets_positions, a table of the platform"):
+    with pytest.raises(SourceRefused, match="a table of the platform itself"):
         shop.discover()
     shop.declare(exclude=["public.etl_assets_*"])
     shop.discover()

@@ -94,7 +94,8 @@ class CapturedTable:
         if segments:
             end = replace(end, lsn=segments[-1].end_lsn)
         state = self.reader.spool.state()
-        more = end.is_copying or (state is not None and bool(self._segments(self._state(), end.lsn, state)))
+        assert state is not None  # the range was planned after it was read
+        more = end.is_copying or not state.is_whole or bool(self._segments(self._state(), end.lsn, state))
         return RangeRead(read=replace(wanted, end={LOG: end.as_json()}, more=more), files=tuple(files))
 
     def confirm(self, positions: Positions) -> None:

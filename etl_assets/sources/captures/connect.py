@@ -46,6 +46,8 @@ def capture_reader(settings: Settings, capture: CaptureSpec) -> CaptureReader:
     with _lock:
         reader = _readers.get(key)
         if reader is None or reader.capture != capture:
+            if reader is not None:
+                reader.close()
             reader = _readers[key] = CaptureReader(
                 capture=capture,
                 server=_server(capture, settings),

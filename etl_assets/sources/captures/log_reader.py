@@ -103,8 +103,9 @@ class CaptureReader:
             return None
 
     def close(self) -> None:
-        """Close the session. Never raises."""
-        self.server.close()
+        """Close the session once nobody reads. Never raises."""
+        with self._lock:
+            self.server.close()
 
     def _begun(self) -> SpoolState:
         """Return where the reader is, with a slot that has everything after it.
@@ -151,7 +152,7 @@ class CaptureReader:
     def _begin_spool(self, slot: LogSlot | None, system: str) -> SpoolState:
         """Begin where the slot is. Tables whose changes were in a lost spool alone are copied again."""
         if slot is None or slot.is_lost:
-            if any(each.phase is not TablePhase.INIT for each in self.tables()):
+            if any(each.was_read for each in self.tables()):
                 return self._lost(f"the slot {self.capture.slot} is gone", slot, system)
             slot = self._new_slot(slot)
         for table in self.tables():
@@ -218,7 +219,12 @@ class CaptureReader:
             failpoint(Failpoint.SPOOL_BEFORE_STATE)
             # Where all there was has been read, nothing is looked for until the log is longer.
             is_all = reached == state.end_lsn
-            state = replace(state, end_lsn=reached, seen_lsn=end_lsn if is_all else state.seen_lsn)
+            state = replace(
+                state,
+                end_lsn=reached,
+                seen_lsn=end_lsn if is_all else state.seen_lsn,
+                is_whole=is_all,
+            )
             self.spool.write_state(state)
             failpoint(Failpoint.SPOOL_AFTER_STATE)
         finally:

@@ -25,7 +25,7 @@ import shutil
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from etl_assets.delta.log.durability import write_durably
@@ -58,11 +58,13 @@ class SpoolState:
         system: What identifies the server's data.
         end_lsn: End of the last transaction that was read.
         seen_lsn: End of the log when it was last looked at; up to there the log has nothing else.
+        is_whole: Whether the last reading found nothing more.
     """
 
     system: str
     end_lsn: int
     seen_lsn: int = 0
+    is_whole: bool = True
 
 
 @dataclass(slots=True, kw_only=True)
@@ -98,12 +100,15 @@ class Spool:
         except FileNotFoundError:
             return None
         return SpoolState(
-            system=found["system"], end_lsn=int(found["end_lsn"]), seen_lsn=int(found["seen_lsn"])
+            system=str(found["system"]),
+            end_lsn=int(found["end_lsn"]),
+            seen_lsn=int(found["seen_lsn"]),
+            is_whole=bool(found["is_whole"]),
         )
 
     def write_state(self, state: SpoolState) -> None:
         """Let what was added until now count."""
-        found = {"system": state.system, "end_lsn": state.end_lsn, "seen_lsn": state.seen_lsn}
+        found = asdict(state)
         with _named(self.folder):
             write_durably(self.folder / "spool.json", json.dumps(found).encode())
 

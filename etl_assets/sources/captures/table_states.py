@@ -80,6 +80,12 @@ class TableState:
         """Whether the reader keeps the table's changes: not if another copy has to come first anyway."""
         return bool(self.keys) and (self.error is None or not self.error.needs_copy)
 
+    @property
+    def was_read(self) -> bool:
+        """Whether its copy has begun, so that it depends on changes of the log."""
+        phase = self.phase if self.error is None else self.error.before
+        return phase in (TablePhase.DATA_SYNC, TablePhase.CATCHUP, TablePhase.READY)
+
     def to(self, phase: TablePhase, **more: Any) -> TableState:
         """Return the state in another phase.
 
