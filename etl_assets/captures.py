@@ -11,7 +11,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.errors import TransitionRefused
-from etl_assets.pipelines.capture_files import find_capture, usable_captures
+from etl_assets.pipelines.capture_files import find_capture, read_captures, usable_captures
 from etl_assets.pipelines.captured_declarations import captured_declaration, write_captured
 from etl_assets.sources.captures.connect import capture_reader, table_states
 from etl_assets.sources.captures.discovery import Discovery, Found
@@ -44,12 +44,13 @@ def discover(settings: Settings, name: str) -> Found:
 def write_declarations(settings: Settings) -> bool:
     """Write the declarations of all captured tables where definitions are loaded from.
 
-    A table that left keeps its pipeline, so that its destination stays in the catalog as it is.
+    A table that left keeps its pipeline, so that its destination stays in the catalog as it is. So do the
+    tables of a capture whose file cannot be used now.
     """
     states = table_states(settings)
     found = [
         each.declaration
-        for name in sorted(usable_captures(settings.home))
+        for name in sorted({each.name for each in read_captures(settings.home)})
         for each in states.of_capture(name)
         if each.declaration
     ]

@@ -97,6 +97,7 @@ def discover(capture: str | None) -> None:
     The worker does it by itself, every `discovery_interval_seconds`. Makes the publication if it is missing.
     """
     from etl_assets.captures import discover as discovered
+    from etl_assets.captures import write_declarations
     from etl_assets.pipelines.capture_files import usable_captures
     from etl_assets.settings import load_settings
 
@@ -109,6 +110,7 @@ def discover(capture: str | None) -> None:
                 click.echo(f"{name}: {table}: {what}")
         if not any((found.added, found.changed, found.left, found.errored)):
             click.echo(f"{name}: nothing has changed")
+    write_declarations(settings)  # without those of captures that were removed
 
 
 @cdc.command()

@@ -32,6 +32,11 @@ class CaptureFile:
     spec: CaptureSpec | None
     problem: str = ""
 
+    @property
+    def name(self) -> str:
+        """The capture's name; of a file that cannot be used, the file's without its suffix."""
+        return self.path.stem if self.spec is None else self.spec.name
+
 
 def captures_folder(home: Path) -> Path:
     """Return the folder of an installation's captures, which may not exist."""

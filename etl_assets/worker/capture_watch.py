@@ -1,6 +1,7 @@
 """The worker's looks for tables of captures, so that new and changed ones are followed without a restart.
 
-Belongs here: when to look, and what people are told. Does not belong here: looking (`etl_assets/captures.py`).
+Belongs here: when to look, and what people are told. Does not belong here: looking
+(`etl_assets/captures.py`).
 """
 
 from __future__ import annotations
