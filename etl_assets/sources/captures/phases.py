@@ -22,7 +22,7 @@ class TablePhase(StrEnum):
     CATCHUP: set by the table's step after the commit of the last copied rows. The table may still have rows
         that were deleted meanwhile, until its changes up to `catchup_lsn` are applied.
     READY: set by the reader once they are. The table equals the source at its position.
-    ERRORED: set by whoever found the error: discovery, the reader or the table's step. Left by a rollback, or
+    ERRORED: set by what found the error: discovery, the reader or the table's step. Left by a rollback, or
         by discovery when what it refused is corrected.
     LEFT: set by discovery when a table is no longer in the publication or matched. Its destination stays as
         it is. If the table comes back, it is copied again.
