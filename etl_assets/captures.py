@@ -14,15 +14,15 @@ from etl_assets.errors import TransitionRefused
 from etl_assets.pipelines.capture_files import find_capture, read_captures, usable_captures
 from etl_assets.pipelines.captured_declarations import captured_declaration, write_captured
 from etl_assets.sources.captures.connect import capture_reader, table_states
-from etl_assets.sources.captures.discovery import Discovery, Found
-from etl_assets.sources.captures.table_states import TableState, change_state, find_state
+from etl_assets.sources.captures.discovery import Discovery, FoundTables
+from etl_assets.sources.captures.table_states import CapturedTableState, change_state, find_state
 from etl_assets.sources.captures.table_view import TableView
 
 if TYPE_CHECKING:
     from etl_assets.settings import Settings
 
 
-def discover(settings: Settings, name: str) -> Found:
+def discover(settings: Settings, name: str) -> FoundTables:
     """Take up the tables of a capture, and let definitions have their pipelines.
 
     Raises:
@@ -65,7 +65,7 @@ def own_tables() -> frozenset[str]:
     return frozenset({POSITIONS, VERSION_TABLE, *METADATA.tables})
 
 
-def states_of(settings: Settings, name: str | None = None) -> Iterator[TableState]:
+def states_of(settings: Settings, name: str | None = None) -> Iterator[CapturedTableState]:
     """Yield the states of a capture's tables, or of those of all captures."""
     names = (
         sorted(usable_captures(settings.home)) if name is None else [find_capture(settings.home, name).name]
@@ -97,7 +97,7 @@ def table_views(settings: Settings, name: str | None = None, *, asks: bool = Tru
             )
 
 
-def roll_back(settings: Settings, name: str, table: str, *, copies: bool = False) -> TableState:
+def roll_back(settings: Settings, name: str, table: str, *, copies: bool = False) -> CapturedTableState:
     """Let a table in error go on from the phase before, or copy a table again.
 
     Raises:
@@ -128,7 +128,7 @@ def roll_back(settings: Settings, name: str, table: str, *, copies: bool = False
         return change_state(reader.states, name, state.table, lambda each: _back(each))
 
 
-def _back(state: TableState) -> TableState:
+def _back(state: CapturedTableState) -> CapturedTableState:
     return state if state.error is None else state.to(state.error.before)
 
 

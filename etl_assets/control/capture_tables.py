@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from etl_assets.control.schema import CAPTURE_TABLES
 from etl_assets.control.store import ControlStore
-from etl_assets.sources.captures.table_states import TableState
+from etl_assets.sources.captures.table_states import CapturedTableState
 
 
 class StoredTableStates:
@@ -21,14 +21,14 @@ class StoredTableStates:
     def __init__(self, store: ControlStore) -> None:
         self._store = store
 
-    def of_capture(self, capture: str) -> tuple[TableState, ...]:
+    def of_capture(self, capture: str) -> tuple[CapturedTableState, ...]:
         """Return the tables of a capture, by name."""
         rows = CAPTURE_TABLES.c
         query = sa.select(rows.state).where(rows.capture == capture).order_by(rows.source_table)
         with self._store.reading() as connection:
-            return tuple(TableState.of(json.loads(state)) for (state,) in connection.execute(query))
+            return tuple(CapturedTableState.of(json.loads(state)) for (state,) in connection.execute(query))
 
-    def put(self, state: TableState) -> bool:
+    def put(self, state: CapturedTableState) -> bool:
         """Store a state if it follows the stored one."""
         rows = CAPTURE_TABLES.c
         values = {

@@ -104,7 +104,6 @@ class Worker:
         self._pauses: Backoffs = Backoffs()
         self._pauses_lock = threading.Lock()
         self._limits = LimitWatch(settings)
-        self._captures = CaptureWatch(settings, self._alert)
         self._invariants = InvariantWatch(
             self._reports, self._alert, interval_seconds=self._pace.report_interval_seconds
         )
@@ -126,7 +125,7 @@ class Worker:
                     self._started("control", self._runs.look_and_wait, 0.0),
                     self._started("derived", self._bring_up_to_date, self._pace.derived_interval_seconds),
                     self._started("sinks", self._deliveries.look, self._pace.batch_interval_seconds),
-                    self._started("captures", self._captures.look, self._pace.report_interval_seconds),
+                    self._started("captures", CaptureWatch(self._settings, self._alert).look, 1.0),
                     self._started("reports", self._reports.tell, self._pace.report_interval_seconds),
                 ]
                 self._carry_on(held)
@@ -352,10 +351,7 @@ class Worker:
             return self._pauses.ready(things, time.monotonic())
 
     def _entry(self, table: str) -> str:
-        """Return the table under which days back off.
-
-        Days of the path enter at its first table and wait there.
-        """
+        """Return the table under which days back off: that at which they enter the path, or the table."""
         feed = self._feed_of(table)
         return table if feed is None else feed.path[0]
 

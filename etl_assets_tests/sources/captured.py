@@ -21,8 +21,8 @@ from etl_assets.captures import discover, states_of
 from etl_assets.pipelines.capture_files import find_capture
 from etl_assets.settings import Settings, load_settings
 from etl_assets.sources.captures.connect import capture_reader, close_readers
-from etl_assets.sources.captures.discovery import Found
-from etl_assets.sources.captures.table_states import TableState
+from etl_assets.sources.captures.discovery import FoundTables
+from etl_assets.sources.captures.table_states import CapturedTableState
 from etl_assets.stack.postgres import PostgresServer
 from etl_assets.steps.placing import place
 from etl_assets.steps.step import ReadMode, StepArguments, StepContext, StepReport
@@ -92,10 +92,10 @@ class Captured:
                 f"INSERT INTO {name} SELECT i, '{name} ' || i, i FROM generate_series(1, {rows}) i",
             )
 
-    def discover(self) -> Found:
+    def discover(self) -> FoundTables:
         return discover(self.settings, CAPTURE)
 
-    def states(self) -> dict[str, TableState]:
+    def states(self) -> dict[str, CapturedTableState]:
         return {each.table.removeprefix("public."): each for each in states_of(self.settings, CAPTURE)}
 
     def phases(self) -> dict[str, str]:

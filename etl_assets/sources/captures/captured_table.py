@@ -22,7 +22,7 @@ from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.sources.captures.log_reader import CaptureReader
 from etl_assets.sources.captures.phases import TablePhase
 from etl_assets.sources.captures.spool import Segment, SpoolState
-from etl_assets.sources.captures.table_states import TableState, change_state, find_state
+from etl_assets.sources.captures.table_states import CapturedTableState, StateChange, change_state, find_state
 from etl_assets.sources.postgres_cdc import messages as m
 from etl_assets.sources.postgres_cdc.log_position import LOG, LogPosition
 from etl_assets.sources.postgres_cdc.log_server import LogServer
@@ -132,10 +132,10 @@ class CapturedTable:
                 self._change(lambda each: each.failed(text, fix, needs_copy=is_lost))
             raise
 
-    def _state(self) -> TableState:
+    def _state(self) -> CapturedTableState:
         return find_state(self.reader.states, self.reader.capture.name, self.table)
 
-    def _change(self, change: Callable[[TableState], TableState]) -> TableState:
+    def _change(self, change: StateChange) -> CapturedTableState:
         return change_state(self.reader.states, self.reader.capture.name, self.table, change)
 
     def _next(self, before: LogPosition | None, spool: SpoolState, *, begins: bool) -> LogPosition | None:
@@ -189,7 +189,7 @@ class CapturedTable:
                 source=self.table,
             )
 
-    def _changes_are_gone(self, state: TableState) -> SourceLost:
+    def _changes_are_gone(self, state: CapturedTableState) -> SourceLost:
         name = self.reader.capture.name
         return SourceLost(
             f"changes of {self.table} up to {lsn_text(state.released_lsn)} cannot be read again: they were"
@@ -203,7 +203,7 @@ class CapturedTable:
         copying = [each for each in self.reader.tables() if each.phase is TablePhase.DATA_SYNC]
         return len(copying) < self.reader.capture.max_copies
 
-    def _begin_copy(self, spool: SpoolState) -> TableState | None:
+    def _begin_copy(self, spool: SpoolState) -> CapturedTableState | None:
         """Begin the copy if few enough tables are being copied; return None otherwise."""
         with self.server.asked():
             table = self._found()
@@ -215,7 +215,7 @@ class CapturedTable:
             # Changes before this place are in the rows, which are read later.
             end = (self.reader.spool.state() or spool).end_lsn
 
-            def begun(each: TableState) -> TableState:
+            def begun(each: CapturedTableState) -> CapturedTableState:
                 since = each.since_lsn or end
                 return each.to(
                     TablePhase.DATA_SYNC,
@@ -235,14 +235,14 @@ class CapturedTable:
             keys=self._state().keys,
         )
 
-    def _settle(self, position: LogPosition) -> TableState:
+    def _settle(self, position: LogPosition) -> CapturedTableState:
         """Take notice of a position that is committed."""
         state, catchup = self._state(), 0
         if state.phase is TablePhase.DATA_SYNC and not position.is_copying:
             with self.server.asked():
                 catchup = self.server.end_lsn()
 
-        def change(each: TableState) -> TableState:
+        def change(each: CapturedTableState) -> CapturedTableState:
             if position.copy_number != each.copies:
                 return each
             each = replace(
@@ -256,7 +256,7 @@ class CapturedTable:
 
         return self._change(change)
 
-    def _segments(self, state: TableState, after_lsn: int, spool: SpoolState) -> tuple[Segment, ...]:
+    def _segments(self, state: CapturedTableState, after_lsn: int, spool: SpoolState) -> tuple[Segment, ...]:
         return self.reader.spool.segments(state.pipeline, after_lsn=after_lsn, until_lsn=spool.end_lsn)
 
     def _unread(self, after_lsn: int, max_records: int) -> Sequence[Segment]:

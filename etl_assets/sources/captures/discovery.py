@@ -15,7 +15,7 @@ from etl_assets.pipelines.capture_spec import CaptureSpec
 from etl_assets.sources.captures.log_reader import CaptureReader
 from etl_assets.sources.captures.phases import TablePhase, TableRetry
 from etl_assets.sources.captures.table_declaration import table_declaration
-from etl_assets.sources.captures.table_states import TableState, change_state
+from etl_assets.sources.captures.table_states import CapturedTableState, StateChange, change_state
 from etl_assets.sources.postgres_cdc.server_state import PublicationState, read_publication_state
 from etl_assets.sources.postgres_cdc.source_table import find_source_table
 from etl_assets.sources.postgres_cdc.type_catalog import read_types
@@ -50,7 +50,7 @@ Problem = Callable[[Mapping[str, Any]], tuple[str, str] | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundTables:
     """What a discovery found.
 
     Attributes:
@@ -80,7 +80,7 @@ class Discovery:
     own_tables: frozenset[str]
     problem: Problem
 
-    def run(self) -> Found:
+    def run(self) -> FoundTables:
         """Take up new tables, changed ones, and those that left.
 
         Raises:
@@ -109,7 +109,7 @@ class Discovery:
                     self._change(state, lambda each: each.to(TablePhase.LEFT))
                     self.reader.spool.remove(state.pipeline, until_lsn=1 << 64)
                     found["left"].append(name)
-        return Found(**{name: tuple(tables) for name, tables in found.items()})
+        return FoundTables(**{name: tuple(tables) for name, tables in found.items()})
 
     def _expect_foreign(self, matched: Mapping[str, int]) -> None:
         if own := sorted(each for each in matched if each.partition(".")[2] in self.own_tables):
@@ -122,7 +122,7 @@ class Discovery:
             )
 
     def _publication(
-        self, session: psycopg.Connection, matched: Mapping[str, int], known: Mapping[str, TableState]
+        self, session: psycopg.Connection, matched: Mapping[str, int], known: Mapping[str, CapturedTableState]
     ) -> frozenset[str]:
         """Return the published tables, quoted. Make the publication, or add new tables to one made here."""
         capture = self.reader.capture
@@ -168,11 +168,11 @@ class Discovery:
             )
 
     def _take_up(
-        self, session: psycopg.Connection, name: str, oid: int, before: TableState | None, since: int
+        self, session: psycopg.Connection, name: str, oid: int, before: CapturedTableState | None, since: int
     ) -> str:
         """Compare a table with its state, store the difference, and return what kind it is."""
         capture = self.reader.capture
-        state = before or TableState(
+        state = before or CapturedTableState(
             capture=capture.name,
             table=name,
             pipeline=capture.pipeline_of(name),
@@ -210,7 +210,7 @@ class Discovery:
         return "changed"
 
     def _described(
-        self, session: psycopg.Connection, capture: CaptureSpec, state: TableState
+        self, session: psycopg.Connection, capture: CaptureSpec, state: CapturedTableState
     ) -> tuple[tuple[str, ...], dict[str, Any]]:
         """Return the keys and the declaration of a table.
 
@@ -235,16 +235,16 @@ class Discovery:
             )
         return table.keys, declaration
 
-    def _change(self, state: TableState, change: Callable[[TableState], TableState]) -> None:
+    def _change(self, state: CapturedTableState, change: StateChange) -> None:
         change_state(self.reader.states, state.capture, state.table, change)
 
-    def _store(self, before: TableState | None, after: TableState) -> None:
+    def _store(self, before: CapturedTableState | None, after: CapturedTableState) -> None:
         """Store a new state, or one in place of another, unless its phase was changed meanwhile."""
         if before is None:
             self.reader.states.put(replace(after, version=1))
             return
 
-        def change(each: TableState) -> TableState:
+        def change(each: CapturedTableState) -> CapturedTableState:
             if each.version != before.version:
                 # Progress of a step: keep it, and take what discovery says of the table.
                 return replace(each, keys=after.keys, declaration=after.declaration)

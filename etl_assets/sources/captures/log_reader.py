@@ -23,7 +23,12 @@ from etl_assets.sources.captures.confirmation import TableProgress, confirmable
 from etl_assets.sources.captures.phases import FOLLOWS_LOG, TablePhase
 from etl_assets.sources.captures.routed_changes import RoutedChanges
 from etl_assets.sources.captures.spool import Spool, SpoolState
-from etl_assets.sources.captures.table_states import TableState, TableStates, change_state
+from etl_assets.sources.captures.table_states import (
+    CapturedTableState,
+    StateChange,
+    TableStates,
+    change_state,
+)
 from etl_assets.sources.postgres_cdc.log_server import LogServer, LogSlot
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
 
@@ -84,11 +89,11 @@ class CaptureReader:
         with self._lock, self.spool.alone():
             yield
 
-    def tables(self) -> tuple[TableState, ...]:
+    def tables(self) -> tuple[CapturedTableState, ...]:
         """Return the tables whose changes are kept."""
         return tuple(each for each in self.states.of_capture(self.capture.name) if each.phase in FOLLOWS_LOG)
 
-    def committed_lsn(self, table: TableState, state: SpoolState) -> int:
+    def committed_lsn(self, table: CapturedTableState, state: SpoolState) -> int:
         """Return up to where a table has committed its changes: without unread ones, the reader's place."""
         after = max(table.since_lsn, table.released_lsn)
         unread = self.spool.segments(table.pipeline, after_lsn=after, until_lsn=state.end_lsn)
@@ -189,13 +194,13 @@ class CaptureReader:
         self.spool.write_state(state)
         return state
 
-    def _copy_again(self, table: TableState, lsn: int) -> None:
+    def _copy_again(self, table: CapturedTableState, lsn: int) -> None:
         self._change(
             table,
             lambda each: each.copied_again(lsn),
         )
 
-    def _change(self, table: TableState, change: Callable[[TableState], TableState]) -> None:
+    def _change(self, table: CapturedTableState, change: StateChange) -> None:
         change_state(self.states, self.capture.name, table.table, change)
 
     def _looked_at(self, state: SpoolState) -> SpoolState:
@@ -234,7 +239,7 @@ class CaptureReader:
         return state
 
     def _read(
-        self, tables: Sequence[TableState], state: SpoolState, folder: Path
+        self, tables: Sequence[CapturedTableState], state: SpoolState, folder: Path
     ) -> tuple[int, RoutedChanges]:
         most = self.capture.max_batch_records
         routed = RoutedChanges(
@@ -250,7 +255,7 @@ class CaptureReader:
             reached = routed.read(self.server.messages(None), **limits)
         return reached, routed
 
-    def _failed(self, table: TableState, error: EtlAssetsError) -> None:
+    def _failed(self, table: CapturedTableState, error: EtlAssetsError) -> None:
         """Note that changes of a table could not be kept: it has to be copied again."""
         self.spool.remove(table.pipeline, until_lsn=1 << 64)
         self._change(
@@ -258,7 +263,7 @@ class CaptureReader:
             lambda each: each.failed(error.message, error.fix, needs_copy=True),
         )
 
-    def _bound(self, tables: Sequence[TableState]) -> None:
+    def _bound(self, tables: Sequence[CapturedTableState]) -> None:
         """Give up the changes of tables that have too many in the spool."""
         for table in tables:
             if self.spool.size(table.pipeline) <= self.capture.max_spool_bytes:
@@ -272,7 +277,7 @@ class CaptureReader:
             )
             self._failed(table, error)
 
-    def _confirm(self, tables: Sequence[TableState], state: SpoolState) -> None:
+    def _confirm(self, tables: Sequence[CapturedTableState], state: SpoolState) -> None:
         progress = [
             TableProgress(
                 committed_lsn=self.committed_lsn(each, state),
@@ -299,7 +304,7 @@ class CaptureReader:
         self.server.confirm(found.lsn)
         failpoint(Failpoint.SOURCE_AFTER_CONFIRM)
 
-    def _heartbeat(self, tables: Sequence[TableState], state: SpoolState, end_lsn: int) -> None:
+    def _heartbeat(self, tables: Sequence[CapturedTableState], state: SpoolState, end_lsn: int) -> None:
         """Write a message where the log has grown by nothing of the tables, or a table waits for its end."""
         waits = any(each.phase is TablePhase.CATCHUP and each.catchup_lsn > state.end_lsn for each in tables)
         if state.seen_lsn == end_lsn and (waits or end_lsn - state.end_lsn >= HEARTBEAT_BYTES):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from etl_assets.pipelines.capture_spec import CaptureSpec
 from etl_assets.pipelines.postgres_cdc_spec import CHANGE_COLUMN, LSN_COLUMN, POSTGRES_CDC
-from etl_assets.sources.captures.table_states import TableState
+from etl_assets.sources.captures.table_states import CapturedTableState
 from etl_assets.sources.postgres_cdc.source_table import SourceTable
 from etl_assets.sources.postgres_cdc.types import PostgresType, ValuePolicies, value_type
 
@@ -22,7 +22,7 @@ _TAKEN = frozenset({CHANGE_COLUMN, LSN_COLUMN, "batch_id", "partition_date"})
 
 
 def table_declaration(
-    capture: CaptureSpec, state: TableState, table: SourceTable, types: Mapping[int, PostgresType]
+    capture: CaptureSpec, state: CapturedTableState, table: SourceTable, types: Mapping[int, PostgresType]
 ) -> dict[str, Any]:
     """Return the declaration of a table's pipeline, as JSON.
 

@@ -36,7 +36,7 @@ class TableError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableState:
+class CapturedTableState:
     """A captured table.
 
     Attributes:
@@ -86,7 +86,7 @@ class TableState:
         phase = self.phase if self.error is None else self.error.before
         return phase in (TablePhase.DATA_SYNC, TablePhase.CATCHUP, TablePhase.READY)
 
-    def to(self, phase: TablePhase, **more: Any) -> TableState:
+    def to(self, phase: TablePhase, **more: Any) -> CapturedTableState:
         """Return the state in another phase.
 
         Raises:
@@ -101,7 +101,7 @@ class TableState:
         error = more.pop("error", None)
         return replace(self, phase=phase, error=error, **more)
 
-    def copied_again(self, since_lsn: int) -> TableState:
+    def copied_again(self, since_lsn: int) -> CapturedTableState:
         """Return the state in INIT, for a copy that begins by emptying the table.
 
         Args:
@@ -118,7 +118,7 @@ class TableState:
 
     def failed(
         self, reason: str, solution: str, retry: TableRetry = TableRetry.MANUAL, *, needs_copy: bool = False
-    ) -> TableState:
+    ) -> CapturedTableState:
         """Return the state in error. A second error keeps the phase before the first one."""
         before = self.phase if self.error is None else self.error.before
         needs_copy = needs_copy or (self.error is not None and self.error.needs_copy)
@@ -132,23 +132,27 @@ class TableState:
         return asdict(self)
 
     @staticmethod
-    def of(found: Mapping[str, Any]) -> TableState:
+    def of(found: Mapping[str, Any]) -> CapturedTableState:
         """Return the state of its JSON."""
         given: dict[str, Any] = {**found, "phase": TablePhase(found["phase"]), "keys": tuple(found["keys"])}
         if error := dict(found["error"] or {}):
             retry, before = TableRetry(error.pop("retry")), TablePhase(error.pop("before"))
             given["error"] = TableError(**error, retry=retry, before=before)
-        return TableState(**given)
+        return CapturedTableState(**given)
+
+
+StateChange = Callable[[CapturedTableState], CapturedTableState]
+"""What a state becomes; the same state if nothing changes."""
 
 
 class TableStates(Protocol):
     """A store of states. `testing/memory_table_states.py` is its twin in memory."""
 
-    def of_capture(self, capture: str) -> tuple[TableState, ...]:
+    def of_capture(self, capture: str) -> tuple[CapturedTableState, ...]:
         """Return the tables of a capture, by name."""
         ...
 
-    def put(self, state: TableState) -> bool:
+    def put(self, state: CapturedTableState) -> bool:
         """Store a state whose version is one more than the stored one; 1 for a new table.
 
         Returns:
@@ -157,7 +161,7 @@ class TableStates(Protocol):
         ...
 
 
-def find_state(states: TableStates, capture: str, table: str) -> TableState:
+def find_state(states: TableStates, capture: str, table: str) -> CapturedTableState:
     """Return the state of a table.
 
     Raises:
@@ -175,9 +179,7 @@ def find_state(states: TableStates, capture: str, table: str) -> TableState:
     )
 
 
-def change_state(
-    states: TableStates, capture: str, table: str, change: Callable[[TableState], TableState]
-) -> TableState:
+def change_state(states: TableStates, capture: str, table: str, change: StateChange) -> CapturedTableState:
     """Change the state of a table, decided again while others change it. Without a difference nothing is
     stored.
 

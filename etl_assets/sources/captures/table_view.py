@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from etl_assets.sources.captures.table_states import TableState
+from etl_assets.sources.captures.table_states import CapturedTableState
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
 
 
@@ -23,7 +23,7 @@ class TableView:
         lag_seconds: Age of the table's oldest change in the spool; 0 without one.
     """
 
-    state: TableState
+    state: CapturedTableState
     committed_lsn: int
     lag_bytes: int | None
     lag_seconds: float
