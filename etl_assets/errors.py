@@ -25,6 +25,7 @@ EtlAssetsError
 │   └── DaysFailed           some days of a run failed; the others are committed
 ├── SourceUnavailable        a source outside the platform does not answer now
 ├── SourceRefused            a source can never be read as declared
+│   └── SourceSchemaChanged  its columns changed in a way that the pipeline does not take
 ├── SourceLost               records between the position and what a source still has are gone
 ├── MessageMalformed         bytes of a source's protocol do not follow it
 ├── SinkUnavailable          a target outside the platform does not answer now
@@ -183,6 +184,12 @@ class SourceUnavailable(EtlAssetsError):
 
 class SourceRefused(EtlAssetsError):
     """A source can never be read as declared: what is missing has to be changed first. Carries `source`."""
+
+
+class SourceSchemaChanged(SourceRefused):
+    """The columns of a source changed in a way that its pipeline does not take. Carries `source`, `changes`
+    and `commit_lsn`, the transaction that begins to have the other columns; 0 for rows that are copied.
+    """
 
 
 class SourceLost(EtlAssetsError):
