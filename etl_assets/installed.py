@@ -29,7 +29,7 @@ from etl_assets.pipelines.pipeline_file import (
 from etl_assets.pipelines.rest_declaration import read_snapshot, snapshot_path
 from etl_assets.pipelines.rest_rights import RestRights
 from etl_assets.pipelines.system_tables import SYSTEM_TABLES
-from etl_assets.pipelines.table_owners import TableOwners
+from etl_assets.pipelines.table_owners import TableOwners, in_order_of_reading
 from etl_assets.steps.dead_letters_pipeline import dead_letters_pipeline
 from etl_assets.steps.declared_pipeline import declared_pipeline
 
@@ -172,7 +172,7 @@ def _installed(
     contracts, owners = contracts_of(files, base), TableOwners(files, base)
     declared = [
         declared_pipeline(DeclaredTables(spec=file.spec, contract_of=_read_by(file, contracts, owners)))
-        for file in files
+        for file in in_order_of_reading(files)
         if file.spec is not None
     ]
     return Installed(catalog=_catalog(built_in, connections or (), *declared), files=files)
