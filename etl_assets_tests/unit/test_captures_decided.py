@@ -69,9 +69,10 @@ def test_a_state_is_stored_once_for_each_version(states):
     assert (moved.version, moved.since_lsn) == (2, 5)
     failed = change_state(states, "shop", "shop_film", lambda each: each.failed("why", "do", needs_copy=True))
     assert states.of_capture("shop") == (failed,)
+    assert failed.error is not None
     assert failed.error.before is TablePhase.DATA_SYNC
     assert states.of_capture("other") == ()
-    with pytest.raises(NotFound, match="no table public.x"):
+    with pytest.raises(NotFound, match="has no table"):
         change_state(states, "shop", "public.x", lambda each: each)
 
 
@@ -83,6 +84,7 @@ def test_phases_follow_each_other_only_as_documented():
 
 def test_a_second_error_keeps_the_phase_before_the_first_one():
     twice = FILM.to(TablePhase.DATA_SYNC).failed("a", "b", needs_copy=True).failed("c", "d")
+    assert twice.error is not None
     assert (twice.error.before, twice.error.needs_copy) == (TablePhase.DATA_SYNC, True)
     again = twice.copied_again(9)
     assert (again.phase, again.copies, again.error, again.since_lsn) == (TablePhase.INIT, 1, None, 9)
