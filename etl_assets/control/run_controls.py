@@ -212,6 +212,8 @@ class RunControls:
             except TransitionRefused:  # another runner was first, or a client paused or canceled it
                 continue
             assert made.after.run_id is not None
+            with self._store.reading() as connection:
+                lost_token = rows.read_lost_token(connection, run.pipeline)
             attempt = next(each.attempts for each in made.runs if each.id == made.after.run_id)
             return RunLease(
                 pipeline=run.pipeline,
@@ -220,6 +222,7 @@ class RunControls:
                 token=made.after.token,
                 attempt=attempt,
                 lease_seconds=self._lease_seconds,
+                lost_token=lost_token,
             )
         return None
 

@@ -23,10 +23,11 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from etl_assets.error_policy import told
-from etl_assets.errors import EtlAssetsError
+from etl_assets.errors import EtlAssetsError, LeaseLost
 from etl_assets.observability.pending import days_behind, watch_source
 from etl_assets.resources.cancellation import interrupted
 from etl_assets.resources.spark import LONG_LIVED, spark_config
@@ -48,6 +49,7 @@ from etl_assets.worker.signals import interrupted_by
 from etl_assets.worker.step_runner import StepOutcome, StepRunner
 
 if TYPE_CHECKING:
+    from etl_assets.delta.run_token import RunToken
     from etl_assets.pipelines.pipeline import Pipeline
     from etl_assets.settings import Settings
     from etl_assets.worker.reports import Event
@@ -97,6 +99,7 @@ class Worker:
             lost=self._end_with,
             working_on=lambda table: self._runs.working_on(self._pipeline_of(table)),
         )
+        self._fenced: set[RunToken] = set()
         self._leaving = threading.Event()
         self._lost: Exception | None = None
         self._pauses: Backoffs = Backoffs()
@@ -148,9 +151,10 @@ class Worker:
     def _follow(self, crew: StepRunner, feed: Feed, held: Lease) -> None:
         """Carry a batch of a pipeline along its path, unless its state forbids it."""
         name, began = feed.pipeline.name, time.monotonic()
-        with self._runs.working_on(name) as may_work:
-            if not may_work:
+        with self._runs.working_on(name) as permit:
+            if not permit:
                 return
+            crew = replace(crew, token=permit.token)
             run = self._runs.run_of(name)
             commits = 0.0 if run is None else run.progress.get("commits", 0.0)
             is_paused = name in self._limits.paused
@@ -255,9 +259,10 @@ class Worker:
         behind = self._behind()
         crew = self._crew("derived")
         for pipeline in self._catalog.pipelines:
-            with self._runs.working_on(pipeline.name) as may_work:
-                if may_work:
-                    self._bring_derived_up_to_date(crew, pipeline, behind)
+            with self._runs.working_on(pipeline.name) as permit:
+                if permit:
+                    working = replace(crew, token=permit.token)
+                    self._bring_derived_up_to_date(working, pipeline, behind)
 
     def _bring_derived_up_to_date(
         self, crew: StepRunner, pipeline: Pipeline, behind: Mapping[str, tuple[dt.date, ...]]
@@ -273,10 +278,10 @@ class Worker:
                 self._run(crew, table, [day for _, day in ready if day is not None])
                 crew.tidy(table)
 
-    def _deliver_to(self, table: str, repeat: bool) -> StepOutcome:
-        done = self._crew(table).run(table, [], repeat=repeat)
+    def _deliver_to(self, table: str, repeat: bool, token: RunToken | None) -> StepOutcome:
+        done = replace(self._crew(table), token=token).run(table, [], repeat=repeat)
         self._take(table, [], done)
-        if done.failed and not self._is_leaving():
+        if done.failed and not self._is_leaving() and not self._was_taken_over(table, done):
             self._runs.fail(self._pipeline_of(table), next(iter(done.failed.values())))
         return done
 
@@ -295,9 +300,16 @@ class Worker:
     def _run(self, crew: StepRunner, table: str, days: Sequence[dt.date]) -> StepOutcome:
         done = crew.run(table, days)
         self._take(table, days, done)
-        if done.failed and not self._is_leaving():
+        if done.failed and not self._is_leaving() and not self._was_taken_over(table, done):
             self._failed(table, days, done.failed)
         return done
+
+    def _was_taken_over(self, table: str, done: StepOutcome) -> bool:
+        """Return whether a step failed because another runner has its run, which is no failure of the run."""
+        lost = next((each for each in done.failed.values() if isinstance(each, LeaseLost)), None)
+        if lost is not None:
+            logger.warning("%s: %s", table, lost)
+        return lost is not None
 
     def _take(self, table: str, days: Sequence[dt.date], done: StepOutcome) -> None:
         """Pass on the report of what a step did."""
@@ -368,6 +380,7 @@ class Worker:
             wait=self._leaving.wait,
             leaving=self._is_leaving,
             alive=alive,
+            fenced=self._fenced,
         )
 
     def _end_with(self, error: Exception) -> None:
