@@ -144,7 +144,7 @@ def site(spark, tmp_path: Path, postgres_server, monkeypatch) -> Iterator[Site]:
     ("failpoint", "wakes_up"),
     [
         ("table.before_commit@films", "films"),
-        ("sink.before_target_commit@films", "films_to_postgres"),
+        pytest.param("sink.before_target_commit@films", "films_to_postgres", marks=pytest.mark.full),
         pytest.param("sink.before_delivery@films_to_postgres", "", marks=pytest.mark.full),
     ],
 )

@@ -24,11 +24,14 @@ from etl_assets.delta.snapshot_cache import snapshot_in
 from etl_assets.errors import LeaseLost
 
 if TYPE_CHECKING:
+    from etl_assets.delta.log.entries import LogEntry
     from etl_assets.delta.run_token import RunToken
     from etl_assets.delta.table import Table
 
 _FENCE = "etl-assets.run/"
 """What the transaction ids of fences begin with; the pipeline's name follows."""
+_read: dict[tuple[Path, str], tuple[int, int]] = {}
+"""By folder and pipeline, the version that this process committed last, and the fence there."""
 
 
 def fence_id(pipeline: str) -> str:
@@ -91,8 +94,21 @@ def is_raised(table: Table) -> bool:
     return version < 0 or _raised(table.path, version, run) > run.lost
 
 
+def keep_fence(table: Table, folder: Path, entry: LogEntry) -> None:
+    """Keep the fence as of a commit that was just made: the next commit need not read the log for it."""
+    if (run := table.run) is None:
+        return
+    fence = entry.transactions.get(fence_id(run.pipeline))
+    if fence is None:
+        fence = _raised(folder, entry.version - 1, run)
+    _read[folder, run.pipeline] = (entry.version, fence)
+
+
 def _raised(folder: Path, version: int, run: RunToken) -> int:
-    return -1 if version < 0 else snapshot_in(folder, version).transaction_version(fence_id(run.pipeline))
+    at, fence = _read.get((folder, run.pipeline), (-1, -1))
+    if at == version:
+        return fence
+    return snapshot_in(folder, version).transaction_version(fence_id(run.pipeline))
 
 
 def _file(table: Table, run: RunToken) -> Path:

@@ -28,7 +28,7 @@ from etl_assets.delta.log.overtaken import expect_one_domain, not_ours
 from etl_assets.delta.log.own_commit import expect_last_commit, keep_last_commit
 from etl_assets.delta.replicated.replication import WRITE_SETTINGS, make_mirrored
 from etl_assets.delta.session import driver_pid, scoped_settings
-from etl_assets.delta.write.run_fence import expect_current_run
+from etl_assets.delta.write.run_fence import expect_current_run, keep_fence
 from etl_assets.errors import CommitConflict, CommitUnverified
 from etl_assets.failpoints import Failpoint, failpoint, killed_while_writing
 
@@ -146,6 +146,7 @@ def write_version(
             execute(place, writer)
         failpoint(Failpoint.TABLE_AFTER_COMMIT, table=table.name)
         entry, content = _verify(table, place, version, writer)
+        keep_fence(table, place.path, entry)
         sync_commit(place.path, entry)
         if table.replication is None:
             keep_last_commit(place.path, version, content)
