@@ -60,7 +60,8 @@ def render() -> str:
 def _lines() -> Iterator[str]:
     yield _INTRODUCTION
     yield from _section("Top level", Settings)
-    for name, field in Settings.model_fields.items():
+    for attribute, field in Settings.model_fields.items():
+        name = _name(attribute)
         if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
             yield from _section(f"`{name}`", field.annotation)
         elif name == "domains":
@@ -82,8 +83,8 @@ def _section(title: str, section: type[Section]) -> Iterator[str]:
     schema = section.model_json_schema()
     rows = (
         [
-            f"`{name}`",
-            _type(schema["properties"][name], schema.get("$defs", {})),
+            f"`{_name(name)}`",
+            _type(schema["properties"][_name(name)], schema.get("$defs", {})),
             _default(field),
             _meaning(field),
         ]
@@ -91,6 +92,11 @@ def _section(title: str, section: type[Section]) -> Iterator[str]:
         if name != "home"
     )
     yield from markdown_table(["field", "type", "default", "meaning"], rows)
+
+
+def _name(field: str) -> str:
+    """Return the name of a field in the platform file."""
+    return "connections" if field == "file_connections" else field
 
 
 def _type(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:

@@ -51,6 +51,6 @@ def stage_asset(stage: Stage, settings: Settings) -> dg.AssetsDefinition:
 
 
 def _writers(stage: Stage, catalog: Catalog) -> tuple[Stage, ...]:
-    """Return the stages that write the stage's inputs and lookups, each once."""
-    found = (catalog.stage_of(name) for name in (*stage.inputs, *stage.lookups))
+    """Return the stages that write what the stage reads, each once."""
+    found = (catalog.stage_of(name) for name in (*stage.inputs, *stage.lookups, *stage.follows))
     return tuple({each.name: each for each in found if each is not None}.values())

@@ -21,7 +21,7 @@ from etl_assets.pipelines.stage import Stage, SystemTable
 from etl_assets.pipelines.undeclared import UndeclaredTables
 from etl_assets.pipelines.undo_policy import UndoPolicy
 
-_FIGURES_OF_READING = ("read", "accepted", "duplicate", "conflict", "rejected", "filtered")
+_FIGURES_OF_READING = ("read", "accepted", "duplicate", "conflict", "rejected", "filtered", "skipped")
 _FIGURES_OF_WRITING = ("inserted", "updated", "deleted", "ignored", "removed")
 
 
@@ -51,7 +51,7 @@ class Catalog:
                 table=name,
             )
         for stage in self.stages:
-            for name in (*stage.inputs, *stage.driving_inputs, *stage.lookups):
+            for name in (*stage.inputs, *stage.driving_inputs, *stage.lookups, *stage.follows):
                 if name not in names:
                     raise ContractError(
                         f"{stage.name} reads {name!r}, which is no table of the catalog",

@@ -14,10 +14,12 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from etl_assets.pipelines.environment_references import reference_names
+from etl_assets.pipelines.files_spec import FilesSource
 from etl_assets.pipelines.pipeline_file import PipelineFile
 from etl_assets.pipelines.problem import Path, Problem, dotted
+from etl_assets.pipelines.reader_block import reader_block
 from etl_assets.pipelines.source_specs import KafkaSource
-from etl_assets.pipelines.spec import FilesSource, PipelineSpec
+from etl_assets.pipelines.spec import PipelineSpec
 from etl_assets.pipelines.transform_specs import PythonTransform
 
 _LITERAL = re.compile(r"""(?:[rR])?'(?:[^'\\]|\\.|'')*'|--[^\n]*|/\*.*?\*/""", re.DOTALL)
@@ -45,6 +47,7 @@ class RestRights:
             stores. A query reads all that its connection has.
         write: What sinks may write, the same way: tables with their schema, indexes, topics, folders, paths.
         folders: Folders, relative to the home folder, whose files may be read.
+        own: Tenant and name of the connections that tenants have defined over REST: each may name its own.
     """
 
     variables: tuple[str, ...] = ()
@@ -53,14 +56,15 @@ class RestRights:
     read: tuple[str, ...] = ("*",)
     write: tuple[str, ...] = ("*",)
     folders: tuple[str, ...] = ()
+    own: frozenset[tuple[str, str]] = frozenset()
 
-    def allows_connection(self, name: str) -> bool:
-        """Return whether a connection may be named."""
-        return name in self.connections or "*" in self.connections
+    def allows_connection(self, name: str, tenant: str) -> bool:
+        """Return whether a declaration of a tenant may name a connection."""
+        return (tenant, name) in self.own or name in self.connections or "*" in self.connections
 
-    def allows_writing(self, connection: str, target: str) -> bool:
-        """Return whether sinks may write a target by a connection."""
-        return self.allows_connection(connection) and _is_one_of(f"{connection}/{target}", self.write)
+    def allows_writing(self, connection: str, target: str, tenant: str) -> bool:
+        """Return whether sinks of a tenant may write a target by a connection."""
+        return self.allows_connection(connection, tenant) and _is_one_of(f"{connection}/{target}", self.write)
 
     def environ(self, values: Mapping[str, str]) -> dict[str, str]:
         """Return the part of an environment that declarations may read."""
@@ -75,16 +79,16 @@ def right_problems(file: PipelineFile, rights: RestRights) -> Iterator[Problem]:
         return
     yield from _connection_problems(file, spec, rights)
     yield from _target_problems(file, spec, rights)
-    source = spec.source
+    block, source = reader_block(spec)
     is_local = isinstance(source, FilesSource) and source.connection is None
     if is_local and not _is_below(source.path, rights.folders):
         yield Problem(
             None,
-            "source.path",
+            dotted((*block, "path")),
             "a declaration over REST may not read files there",
             f"name files below {', '.join(rights.folders) or 'none: no folder is allowed'}"
             " (`rest.folders` of the platform file)",
-            value=file.written.get(("source", "path"), source.path),
+            value=file.written.get((*block, "path"), source.path),
             allowed=rights.folders,
         )
     for index, transform in enumerate(spec.transforms):
@@ -127,29 +131,32 @@ def _variable_problems(file: PipelineFile, rights: RestRights) -> Iterator[Probl
 
 def _target_problems(file: PipelineFile, spec: PipelineSpec, rights: RestRights) -> Iterator[Problem]:
     for place, connection, target in _read_targets(spec):
-        if rights.allows_connection(connection) and not _is_one_of(f"{connection}/{target}", rights.read):
+        if rights.allows_connection(connection, file.tenant) and not _is_one_of(
+            f"{connection}/{target}", rights.read
+        ):
             yield _refused(file, place, f"`{connection}/{target}`", "read", rights.read, value=target)
     for index, sink in enumerate(spec.sinks):
         name, target = sink.connection, sink.target_name
-        if rights.allows_connection(name) and not rights.allows_writing(name, target):
+        is_allowed = rights.allows_writing(name, target, file.tenant)
+        if rights.allows_connection(name, file.tenant) and not is_allowed:
             place = ("sinks", index, sink.target_field)
             yield _refused(file, place, f"`{name}/{target}`", "write", rights.write, value=target)
 
 
 def _read_targets(spec: PipelineSpec) -> Iterator[tuple[Path, str, str]]:
     """Yield place, connection and name of what a source reads by a connection."""
-    source = spec.source
+    block, source = reader_block(spec)
     connection = getattr(source, "connection", None)
     if connection is None:
         return
     if isinstance(source, KafkaSource):
-        yield ("source", "topic"), connection, source.topic
+        yield (*block, "topic"), connection, source.topic
     elif isinstance(source, FilesSource):
-        yield ("source", "path"), connection, source.path
+        yield (*block, "path"), connection, source.path
         if source.manifest is not None:
-            yield ("source", "manifest"), connection, source.manifest
+            yield (*block, "manifest"), connection, source.manifest
     else:  # a query, which may read anything
-        yield ("source", "connection"), connection, "*"
+        yield (*block, "connection"), connection, "*"
 
 
 def _is_one_of(name: str, patterns: Collection[str]) -> bool:
@@ -157,10 +164,11 @@ def _is_one_of(name: str, patterns: Collection[str]) -> bool:
 
 
 def _connection_problems(file: PipelineFile, spec: PipelineSpec, rights: RestRights) -> Iterator[Problem]:
-    named: dict[Path, str | None] = {("source", "connection"): getattr(spec.source, "connection", None)}
+    block, source = reader_block(spec)
+    named: dict[Path, str | None] = {(*block, "connection"): getattr(source, "connection", None)}
     named |= {("sinks", index, "connection"): each.connection for index, each in enumerate(spec.sinks)}
     for place, name in named.items():
-        if name is not None and not rights.allows_connection(name):
+        if name is not None and not rights.allows_connection(name, file.tenant):
             yield _refused(
                 file, place, f"the connection `{name}`", "connections", rights.connections, value=name
             )

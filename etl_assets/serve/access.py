@@ -30,6 +30,8 @@ class Of(StrEnum):
     """The pipeline `{name}` of the path, which is there and is the tenant's."""
     PIPELINE_NAME = "pipeline name"
     """The same, and there may be no such pipeline yet."""
+    CONNECTIONS = "connections"
+    """The connections of the tenant, which its pipelines share: not for a token that is bound to some."""
     TENANT = "tenant"
     """The tenant `{tenant}` of the path."""
 
@@ -69,6 +71,9 @@ class AccessRule:
                 name = str(request.path_params["name"])
                 self._expect(token.allows(self.scope, name), token, "pipeline-not-allowed", repr(name))
                 self._expect_own(service, token, name)
+            case Of.CONNECTIONS:
+                allowed = token.has(self.scope) and not token.is_bound_to_pipelines
+                self._expect(allowed, token, "connections-not-allowed", "connections")
             case Of.TENANT:
                 tenant = str(request.path_params["tenant"])
                 allowed = token.tenant == tenant and token.allows(self.scope, self.pipeline)

@@ -69,6 +69,9 @@ class Service:
     bodies: BodyBytes = field(init=False)
     reads: TableReads = field(init=False, default_factory=TableReads)
     store_calls: TableReads = field(init=False, default_factory=lambda: TableReads(what="the control store"))
+    trials: TableReads = field(
+        init=False, default_factory=lambda: TableReads(what="systems outside", max_waiting=8)
+    )
     control: ControlPlane = field(init=False)
     answers: Counter[int] = field(init=False, default_factory=Counter)
     _sources: Mapping[str, HttpSource] = field(init=False, default_factory=dict)

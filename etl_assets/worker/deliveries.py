@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from etl_assets.error_policy import told
-from etl_assets.errors import EtlAssetsError, LeaseLost
+from etl_assets.errors import EtlAssetsError
 from etl_assets.observability.undelivered import undelivered
 from etl_assets.sensors.alerts import AlertKind, write_alert
 from etl_assets.sinks.circuit_breaker import (
@@ -171,8 +171,9 @@ class Deliveries:
                 with self._lock:
                     is_closed = table not in self._circuits
                     self._due_at_once.discard(table)
-                failed = self._step(table, is_closed, permit.token).failed
-            if self._is_leaving() or any(isinstance(each, LeaseLost) for each in failed.values()):
+                done = self._step(table, is_closed, permit.token)
+                failed = done.failed
+            if self._is_leaving() or done.was_taken_over:
                 return
             if failed and table in declared_sinks(self._settings):
                 self._open(table, next(iter(failed.values())))

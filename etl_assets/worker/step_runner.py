@@ -18,7 +18,7 @@ from etl_assets.delta.maintenance.compaction import commit_compaction, plan_crow
 from etl_assets.delta.session import lost_driver_pid
 from etl_assets.delta.write.raise_fence import raise_fence
 from etl_assets.error_policy import Decision, decide, spark_went_away
-from etl_assets.errors import EngineLost
+from etl_assets.errors import EngineLost, LeaseLost
 from etl_assets.io_managers.partition_split import run_partitions
 from etl_assets.steps.placing import place, take_up
 from etl_assets.steps.step import (
@@ -54,6 +54,11 @@ class StepOutcome:
     began: float
     report: StepReport | None
     failed: Mapping[dt.date | None, Exception] = field(default_factory=dict)
+
+    @property
+    def was_taken_over(self) -> bool:
+        """Whether another runner has the run of the step by now, which is no failure of the run."""
+        return any(isinstance(each, LeaseLost) for each in self.failed.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +101,8 @@ class StepRunner:
             except Exception as error:  # noqa: BLE001 - retried by the error policy or returned to the caller
                 if self.leaving():
                     return StepOutcome(began=began, report=None, failed={None: error})
+                if isinstance(error, LeaseLost):
+                    logger.warning("%s: %s", table, error)
                 self._look_at_engine(error)
                 if decide(error) is not Decision.RETRY or attempt + 1 == attempts:
                     return StepOutcome(began=began, report=None, failed={None: error})

@@ -27,7 +27,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from etl_assets.error_policy import told
-from etl_assets.errors import EtlAssetsError, LeaseLost
+from etl_assets.errors import EtlAssetsError
 from etl_assets.observability.pending import days_behind, watch_source
 from etl_assets.resources.cancellation import interrupted
 from etl_assets.resources.spark import LONG_LIVED, spark_config
@@ -81,10 +81,9 @@ class Worker:
         self._heard = heard
         self._reports = Reports(settings, tell, worker=f"{socket.gethostname()}:{os.getpid()}")
         config = spark_config(settings.spark)
-        if "spark.remote" not in config:  # a Spark server has its own
-            config = LONG_LIVED | config
-        self._config = config
-        self._sessions = {"path": Session(config), "derived": Session(config)}
+        # A Spark server has its own.
+        self._config = config if "spark.remote" in config else LONG_LIVED | config
+        self._sessions = {each: Session(self._config) for each in ("path", "derived")}
         self._runs = CarriedRuns(
             settings,
             f"{socket.gethostname()}:{os.getpid()}",
@@ -261,8 +260,7 @@ class Worker:
         for pipeline in self._catalog.pipelines:
             with self._runs.working_on(pipeline.name) as permit:
                 if permit:
-                    working = replace(crew, token=permit.token)
-                    self._bring_derived_up_to_date(working, pipeline, behind)
+                    self._bring_derived_up_to_date(replace(crew, token=permit.token), pipeline, behind)
 
     def _bring_derived_up_to_date(
         self, crew: StepRunner, pipeline: Pipeline, behind: Mapping[str, tuple[dt.date, ...]]
@@ -281,7 +279,7 @@ class Worker:
     def _deliver_to(self, table: str, repeat: bool, token: RunToken | None) -> StepOutcome:
         done = replace(self._crew(table), token=token).run(table, [], repeat=repeat)
         self._take(table, [], done)
-        if done.failed and not self._is_leaving() and not self._was_taken_over(table, done):
+        if done.failed and not self._is_leaving() and not done.was_taken_over:
             self._runs.fail(self._pipeline_of(table), next(iter(done.failed.values())))
         return done
 
@@ -300,16 +298,9 @@ class Worker:
     def _run(self, crew: StepRunner, table: str, days: Sequence[dt.date]) -> StepOutcome:
         done = crew.run(table, days)
         self._take(table, days, done)
-        if done.failed and not self._is_leaving() and not self._was_taken_over(table, done):
+        if done.failed and not self._is_leaving() and not done.was_taken_over:
             self._failed(table, days, done.failed)
         return done
-
-    def _was_taken_over(self, table: str, done: StepOutcome) -> bool:
-        """Return whether a step failed because another runner has its run, which is no failure of the run."""
-        lost = next((each for each in done.failed.values() if isinstance(each, LeaseLost)), None)
-        if lost is not None:
-            logger.warning("%s: %s", table, lost)
-        return lost is not None
 
     def _take(self, table: str, days: Sequence[dt.date], done: StepOutcome) -> None:
         """Pass on the report of what a step did."""
@@ -318,14 +309,12 @@ class Worker:
         if done.report is None:
             return
         self._heard(table, done.report)
-        feed = self._feed_of(table)
-        if feed is not None and table == feed.path[0]:
+        if (feed := self._feed_of(table)) is not None and table == feed.path[0]:
             self._runs.add_rows(feed.pipeline.name, done.report.total()[READ], done.report.commits)
         kept = [day for day in days if day not in done.failed]
         self._reports.add(table, kept, done.report, done.began)
-        if all(
-            table not in feed.path[:-1] for feed in self._feeds
-        ):  # a day has succeeded once it reaches the end of the path
+        # A day has succeeded once it reaches the end of the path.
+        if all(table not in feed.path[:-1] for feed in self._feeds):
             self._succeeded([(self._entry(table), day) for day in (None, *kept)])
 
     def _failed(
