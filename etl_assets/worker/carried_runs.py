@@ -249,7 +249,10 @@ class CarriedRuns:
 
         self._store = open_store(self._settings)
         self._controls = RunControls(
-            self._store, lease_seconds=self._settings.control.lease_seconds, monotonic=self._clock
+            self._store,
+            lease_seconds=self._settings.control.lease_seconds,
+            monotonic=self._clock,
+            home=self._settings.home.resolve(),
         )
 
     def _look(self, controls: RunControls) -> None:

@@ -81,8 +81,7 @@ class Worker:
         self._heard = heard
         self._reports = Reports(settings, tell, worker=f"{socket.gethostname()}:{os.getpid()}")
         config = spark_config(settings.spark)
-        # A Spark server has its own.
-        self._config = config if "spark.remote" in config else LONG_LIVED | config
+        self._config = config if "spark.remote" in config else LONG_LIVED | config  # a server has its own
         self._sessions = {each: Session(self._config) for each in ("path", "derived")}
         self._runs = CarriedRuns(
             settings,
