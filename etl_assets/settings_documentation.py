@@ -17,8 +17,9 @@ from pydantic.fields import FieldInfo
 
 from etl_assets.environment import VARIABLES
 from etl_assets.markdown_table import markdown_table
-from etl_assets.settings import DomainSettings, Section, Settings
+from etl_assets.settings import DomainSettings, Section, ServeSettings, Settings
 from etl_assets.settings.connections import CONNECTION_TYPES, KafkaConnection, SchemaRegistry, type_of
+from etl_assets.settings.oidc import OidcSettings
 
 _INTRODUCTION = """\
 # Settings
@@ -64,6 +65,8 @@ def _lines() -> Iterator[str]:
         name = _name(attribute)
         if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
             yield from _section(f"`{name}`", field.annotation)
+            if field.annotation is ServeSettings:
+                yield from _section("`serve.oidc`", OidcSettings)
         elif name == "domains":
             yield from _section("`domains[]`", DomainSettings)
         elif name == "connections":

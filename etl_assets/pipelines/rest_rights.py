@@ -24,6 +24,7 @@ from etl_assets.pipelines.transform_specs import PythonTransform
 
 _LITERAL = re.compile(r"""(?:[rR])?'(?:[^'\\]|\\.|'')*'|--[^\n]*|/\*.*?\*/""", re.DOTALL)
 _CALLS_JAVA = re.compile(r"(?i)`?\b(java_method|reflect|try_reflect)\b`?")
+_RUNS_A_SCRIPT = re.compile(r"""(?i)\busing\s*(?:''|")""")
 _QUOTED = re.compile(r'`[^`]*[^\w `$-][^`]*`|"[^"]*[/:\\.][^"]*"')
 _DOTTED_TABLE = re.compile(r"(?i)\b(?:from|join)\s+(?:\(\s*)*[\w`\"]+\s*\.")
 _FORMAT = re.compile(
@@ -112,11 +113,14 @@ def right_problems(file: PipelineFile, rights: RestRights) -> Iterator[Problem]:
 def sql_problem(text: str) -> str | None:
     """Return what a text in Spark SQL does that no client may; None if nothing.
 
-    Spark reads a file by its path where a table's name may stand, and calls Java by name.
+    Spark reads a file by its path where a table's name may stand, calls Java by name, and runs any command
+    by `SELECT TRANSFORM … USING`.
     """
     rest = _LITERAL.sub("''", text)
     if found := _CALLS_JAVA.search(rest):
         return f"call Java (`{found[1].lower()}`)"
+    if _RUNS_A_SCRIPT.search(rest):
+        return "run a script (`TRANSFORM … USING`)"
     if _QUOTED.search(rest) or _DOTTED_TABLE.search(rest) or _FORMAT.search(rest):
         return "name a table by its format and path, or with a dot"
     return None

@@ -63,7 +63,7 @@ class AccessRule:
         if self.scope is None:
             return
         service = Service.of(request)
-        token = request.state.token = self._token(service, request)
+        token = request.state.token = await self._token(service, request)
         match self.of:
             case Of.INSTALLATION:
                 self._expect(token.has(self.scope), token, "scope-not-allowed", "this")
@@ -79,9 +79,9 @@ class AccessRule:
                 allowed = token.tenant == tenant and token.allows(self.scope, self.pipeline)
                 self._expect(allowed, token, "tenant-not-allowed", f"this for the tenant {tenant!r}")
 
-    def _token(self, service: Service, request: Request) -> Token:
+    async def _token(self, service: Service, request: Request) -> Token:
         if not self.is_page:
-            return service.token_of(request)
+            return await service.token_of(request)
         found = service.sessions.find(request.cookies.get(COOKIE, ""), service.clock())
         if found is None:
             raise ProblemDetails(303, "login-needed", "log in", headers={"Location": "/login"})

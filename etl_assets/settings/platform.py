@@ -195,6 +195,7 @@ class Settings(Section):
             self.defs_folders,
             self.connection_rights,
             self.rest_rights,
+            self.pipelines.python_modules,
         )
 
     @property
