@@ -21,13 +21,13 @@ class LimitedSession(psycopg.Connection[Any]):
 
     limit_seconds = 10.0
 
-    def wait(self, gen: Any, interval: float = _LOOK_SECONDS, **options: Any) -> Any:
+    def wait(self, gen: Any, interval: float = _LOOK_SECONDS, timeout: float | None = None) -> Any:
         """Wait for the answer to a call.
 
         Raises:
             OperationalError: none came in time. The connection is closed.
         """
-        return super().wait(self._limited(gen), _LOOK_SECONDS, **options)
+        return super().wait(self._limited(gen), interval, timeout)
 
     def _limited(self, call: Any) -> Generator[Any, Any, Any]:
         deadline = time.monotonic() + self.limit_seconds
