@@ -59,8 +59,8 @@ class RunFailure:
 def without_machine_paths(text: str, home: Path | None) -> str:
     """Return a text in which no absolute path of this machine stands.
 
-    What is in the home folder is named relative to it, anything else by the end of its path. So whoever may
-    read runs over REST learns nothing about the machine; the log of the worker has whole paths.
+    What is in the home folder is named relative to it, anything else by the end of its path. Clients
+    that read runs over REST learn nothing about the machine. The worker's log has whole paths.
     """
 
     def short(found: re.Match[str]) -> str:
