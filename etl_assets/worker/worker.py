@@ -7,6 +7,7 @@ Each thread has one task, so that none waits for another:
 - "derived" brings the derived tables of all pipelines up to date, in a Spark session of its own;
 - "sinks" starts a thread for each sink that lacks something (`deliveries.py`);
 - "control" claims runs, and looks at which pipelines are paused, canceled or failed (`carried_runs.py`);
+- "captures" looks for new and changed tables of captures (`capture_watch.py`);
 - "reports" reports to Dagster.
 
 New and unfinished work is read from the tables each time, so that no correctness depends on this process's
@@ -33,6 +34,7 @@ from etl_assets.resources.spark import LONG_LIVED, spark_config
 from etl_assets.sensors.alerts import AlertKind, write_alert
 from etl_assets.steps.placing import once_led
 from etl_assets.steps.step import READ, StepReport, logger
+from etl_assets.worker.capture_watch import CaptureWatch
 from etl_assets.worker.carried_runs import CarriedRuns
 from etl_assets.worker.deliveries import Deliveries
 from etl_assets.worker.feed import Feed, feeds_of
@@ -123,6 +125,7 @@ class Worker:
                     self._started("control", self._runs.look_and_wait, 0.0),
                     self._started("derived", self._bring_up_to_date, self._pace.derived_interval_seconds),
                     self._started("sinks", self._deliveries.look, self._pace.batch_interval_seconds),
+                    self._started("captures", CaptureWatch(self._settings, self._alert).look, 1.0),
                     self._started("reports", self._reports.tell, self._pace.report_interval_seconds),
                 ]
                 self._carry_on(held)
@@ -348,10 +351,7 @@ class Worker:
             return self._pauses.ready(things, time.monotonic())
 
     def _entry(self, table: str) -> str:
-        """Return the table under which days back off.
-
-        Days of the path enter at its first table and wait there.
-        """
+        """Return the table under which days back off: that at which they enter the path, or the table."""
         feed = self._feed_of(table)
         return table if feed is None else feed.path[0]
 
