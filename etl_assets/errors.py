@@ -35,6 +35,7 @@ EtlAssetsError
 ├── TransitionRefused        the state of a pipeline's run control does not allow an action
 ├── DeclarationRefused       a declaration over REST has problems
 ├── DeclarationConflict      a pipeline is not as a change of its declaration over REST needs it
+├── RequestRefused           a server of the REST API refuses what a command asks of it, or does not answer
 ├── LeaseLost                a runner no longer holds the lease of the run that it carries
 ├── ControlStoreUnavailable  the database with the run control of pipelines does not answer now
 ├── ControlStoreUnusable     the database with the run control refuses, or is of a newer release
@@ -330,6 +331,10 @@ class DeclarationConflict(EtlAssetsError):
 
     Carries `pipeline` or `connection`, `kind` in words that do not change, and `revision` if it has one.
     """
+
+
+class RequestRefused(EtlAssetsError):
+    """A server of the REST API refuses a request. Carries `status`, None without an answer, and `kind`."""
 
 
 class LeaseLost(EtlAssetsError):
