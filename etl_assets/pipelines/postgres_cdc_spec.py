@@ -92,6 +92,16 @@ class PostgresCdcSource(Spec):
             )
         ),
     ] = OnLostLog.FAIL
+    capture: Annotated[
+        str | None,
+        Field(
+            pattern=r"^[a-z][a-z0-9_]*$",
+            description=(
+                "in declarations that a capture generates: the capture, whose slot and reader serve"
+                " all of its tables"
+            ),
+        ),
+    ] = None
     schema_changes: Annotated[
         SchemaChangePolicy,
         Field(

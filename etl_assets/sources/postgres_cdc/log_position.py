@@ -27,6 +27,8 @@ class LogPosition:
         snapshot: Place in the log of the rows that were copied last; 0: there are none yet.
         rows: How many records the copy has at that place.
         empties: Whether the copy begins with a truncate, because the table has rows from before.
+        copy_number: Of a captured table: number of the copy that it is from.
+        copied: Of a captured table: rows that the copy has read.
         columns: The columns of the table that were taken last; None: it is not known.
     """
 
@@ -37,11 +39,15 @@ class LogPosition:
     snapshot: int = 0
     rows: int = 0
     empties: bool = False
+    copy_number: int = 0
+    copied: int = 0
     columns: Columns | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the position as JSON."""
         found: dict[str, Any] = {"system": self.system, "lsn": lsn_text(self.lsn)}
+        if self.copy_number or self.copied:
+            found |= {"copy_number": self.copy_number, "copied": self.copied}
         if self.columns is not None:
             found["columns"] = [[c.name, c.type_oid, c.type_modifier, c.is_key] for c in self.columns]
         if self.is_copying:
@@ -68,5 +74,7 @@ class LogPosition:
             snapshot=0 if copy is None else parse_lsn(copy["snapshot"]),
             rows=0 if copy is None else copy["rows"],
             empties=copy is not None and copy["empties"],
+            copy_number=found.get("copy_number", 0),
+            copied=found.get("copied", 0),
             columns=None if columns is None else tuple(RelationColumn(*each) for each in columns),
         )

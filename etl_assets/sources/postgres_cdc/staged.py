@@ -40,6 +40,7 @@ class ChangesFile:
 
     def __init__(self, path: Path, *, quarantined: str | None = None) -> None:
         self.path = path
+        self.rows = 0
         self._quarantined = quarantined
         self._stream: pa.ipc.RecordBatchStreamWriter | None = None
 
@@ -59,6 +60,7 @@ class ChangesFile:
         if self._stream is None:
             self._stream = pa.ipc.new_stream(str(self.path), batch.schema)
         self._stream.write_batch(batch)
+        self.rows += batch.num_rows
 
     def _refused(self, changed: ChangedRows) -> tuple[list[str | None], list[str | None]]:
         """Return for each change why it is not taken, and the reason of its dead letter."""

@@ -102,6 +102,11 @@ class StagedChangesWriter:
         )
 
     @property
+    def written(self) -> list[tuple[Path, int]]:
+        """The files that have changes, and how many; complete after `close`."""
+        return [(each.path, each.rows) for each in self._files if each.rows]
+
+    @property
     def _collecting(self) -> RowCollector:
         assert self._collector is not None  # the server sends a relation before its first change
         return self._collector
