@@ -20,6 +20,7 @@ from etl_assets.pipelines.json_schema import pipeline_schema
 _BLOCKS = {
     "source": ("FilesSource", "HttpSource", "KafkaSource", "SqlSource", "PostgresCdcSource"),
     "columns": ("ColumnSpec",),
+    "schedule": ("ScheduleSpec",),
     "transforms": (
         "FilterTransform",
         "MapTransform",
@@ -60,6 +61,7 @@ _TITLES = {
     "ExpectationsTransform": "`transforms[]`, type `expectations`",
     "Expectation": "`rules[]` of `expectations`",
     "TableSpec": "`table`",
+    "ScheduleSpec": "`schedule`",
     "PartitionBy": "`partition_by` of `table`",
     "MaxLagSpec": "`max_lag` of a sink",
     "PostgresSinkSpec": "`sinks[]`, type `postgres`",

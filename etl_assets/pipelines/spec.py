@@ -26,6 +26,7 @@ from etl_assets.pipelines.file_path import FileFormat, default_delimiter, format
 from etl_assets.pipelines.log_changes import applied, expect_fit, is_applied
 from etl_assets.pipelines.partition_by import PartitionByOrName
 from etl_assets.pipelines.postgres_cdc_spec import OF_LOG, PostgresCdcSource
+from etl_assets.pipelines.schedule_spec import ScheduleSpec
 from etl_assets.pipelines.sink_specs import SinkSpec
 from etl_assets.pipelines.source_specs import HttpSource, KafkaSource, SqlSource, id_fields
 from etl_assets.pipelines.spec_fields import Name, Number, Spec, SqlText, TypeName
@@ -332,6 +333,18 @@ class PipelineSpec(Spec):
         tuple[SinkSpec, ...],
         Field(description="targets outside the platform that follow the table"),
     ] = ()
+    schedule: Annotated[
+        ScheduleSpec | None,
+        Field(description="when it runs; by default as soon as its source has something new"),
+    ] = None
+    priority: Annotated[
+        int,
+        Field(
+            ge=-1_000,
+            le=1_000,
+            description="the higher, the sooner: the order of runs in Dagster's queue and of the worker",
+        ),
+    ] = 0
 
     @model_validator(mode="after")
     def _sinks_have_names_of_their_own(self) -> PipelineSpec:
