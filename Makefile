@@ -35,7 +35,7 @@ test: setup ## Run the tests, without the long forms of some, in PROCESSES=2 at 
 	@SPARK_CODEGEN=off $(BIN)/python -m pytest -m "not full" -n "$(or $(PROCESSES),2)" --dist loadfile --no-loadscope-reorder
 
 test-full: setup ## Run all tests, long forms and more rounds included (some hours)
-	@CAMPAIGN_ROUNDS=50 CHAOS_ROUNDS=20 DECLARED_ROUNDS=20 BACKLOG_COMMITS=300 \
+	@CAMPAIGN_ROUNDS=50 CHAOS_ROUNDS=20 DECLARED_ROUNDS=20 BACKLOG_COMMITS=300 MIRRORING_SECONDS=60 \
 		$(BIN)/python -m pytest -n "$(or $(PROCESSES),2)" --dist loadfile --no-loadscope-reorder
 
 chaos: setup ## Kill runs, and fail, cut off, empty and damage domains for ROUNDS=100 rounds, from SEED

@@ -87,7 +87,18 @@ class AnnotatedRecord(bytes):
     version: str = ""
 
 
-Record = bytes | CutLine | BadRecord | dict[str, Any]
+@dataclass(frozen=True, slots=True)
+class SkippedRecord:
+    """A record that says nothing about rows, such as a heartbeat: it is counted, and has no other outcome."""
+
+    kind: str
+
+    def __len__(self) -> int:
+        """Return the number of bytes held."""
+        return 0
+
+
+Record = bytes | CutLine | BadRecord | SkippedRecord | dict[str, Any]
 """A record of a file: its JSON text, or the values of its fields; or what is left of one that is no record.
 """
 

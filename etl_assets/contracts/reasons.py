@@ -36,6 +36,7 @@ class DeadLetterReason(StrEnum):
     MALFORMED_JSON = "MalformedJson"
     MALFORMED_CSV = "MalformedCsv"
     MALFORMED_VALUE = "MalformedValue"
+    MALFORMED_EVENT = "MalformedEvent"
     UNKNOWN_SCHEMA = "UnknownSchema"
     DUPLICATE_KEY = "DuplicateKey"
     INVALID_UTF8 = "InvalidUtf8"
@@ -89,6 +90,8 @@ REASON_MEANINGS: Mapping[DeadLetterReason, str] = MappingProxyType(
         " quote is not closed.",
         DeadLetterReason.MALFORMED_VALUE: "The value of a Kafka record is not what its format or its schema"
         " says; its bytes are kept.",
+        DeadLetterReason.MALFORMED_EVENT: "A change event of Debezium lacks what its connector writes, or"
+        " cannot be applied; the error says what is missing.",
         DeadLetterReason.UNKNOWN_SCHEMA: "The schema registry has no schema of the record's id, or one of"
         " another format.",
         DeadLetterReason.DUPLICATE_KEY: "An object of the record has one key twice: it has no one meaning.",

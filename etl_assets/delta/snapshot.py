@@ -276,13 +276,13 @@ class Snapshot:
         files = (Path(url2pathname(urlsplit(uri).path)) for uri in found.column("filepath").to_pylist())
         kept = (rows.values for rows in found.column("selection_vector"))
         return {
-            file.relative_to(self._folder).as_posix(): len(rows) - pc.call_function("sum", [rows]).as_py()
+            file.relative_to(self.folder).as_posix(): len(rows) - pc.call_function("sum", [rows]).as_py()
             for file, rows in zip(files, kept, strict=True)
         }
 
     def rows_of(self, path: str, told: int | None) -> int:
         """Return the rows of a data file, hidden ones included, from the log or else the file's footer."""
-        return rows_in(self._folder / unquote(path)) if told is None else told
+        return rows_in(self.folder / unquote(path)) if told is None else told
 
     def maximum(self, column: str) -> int | None:
         """Return the highest value of a BIGINT column, None for an empty table.
@@ -305,20 +305,21 @@ class Snapshot:
         import pyarrow.dataset as ds
         import pyarrow.fs
 
-        files = pyarrow.fs.SubTreeFileSystem(str(self._folder), pyarrow.fs.LocalFileSystem())
+        files = pyarrow.fs.SubTreeFileSystem(str(self.folder), pyarrow.fs.LocalFileSystem())
         # Spark's own writer stores times of any year; nanoseconds cannot hold all of them.
         options = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
         return self._delta_table.to_pyarrow_dataset(filesystem=files, parquet_read_options=options)
 
     @property
-    def _folder(self) -> Path:
+    def folder(self) -> Path:
+        """The table's folder."""
         return Path(url2pathname(urlsplit(self._delta_table.table_uri).path))
 
     def _maximum_in(self, path: str, column: str) -> int | None:
         import pyarrow.compute as pc
         import pyarrow.parquet as pq
 
-        with pq.ParquetFile(self._folder / unquote(path)) as file:
+        with pq.ParquetFile(self.folder / unquote(path)) as file:
             values = file.read(columns=[column]).column(0)
         return pc.call_function("min_max", [values]).as_py()["max"]
 

@@ -38,7 +38,7 @@ from etl_assets.sources.landing import Folders, verify
 from etl_assets.sources.ledger import FILES as FILES_READ
 from etl_assets.sources.positions import transactions_of
 from etl_assets.steps.exceptions import Exceptions, Stamps, commit_exceptions
-from etl_assets.steps.step import INSERTED, READ, REFUSED, StepContext, StepReport
+from etl_assets.steps.step import INSERTED, READ, REFUSED, SKIPPED, StepContext, StepReport
 from etl_assets.transforms.line_positions import (
     first_ordinal,
 )
@@ -142,13 +142,16 @@ class IngestBatch:
         for block in staged.blocks:
             figures = counts[self.plan.files[block.file_index].day]
             figures[READ] += block.lines - block.blank
+            if block.skipped:
+                figures[SKIPPED] += block.skipped
             figures[Outcome.REJECTED.value] += block.rejected
         for (index, outcome), events in repeats.outcomes().items():
             if outcome != Outcome.ACCEPTED.value:
                 counts[self.plan.files[index].day][outcome] += events
         for figures in counts.values():
             refused = figures[Outcome.CONFLICT.value] + figures[Outcome.REJECTED.value]
-            figures[Outcome.ACCEPTED.value] = figures[READ] - refused - figures[Outcome.DUPLICATE.value]
+            others = figures[SKIPPED] + figures[Outcome.DUPLICATE.value]
+            figures[Outcome.ACCEPTED.value] = figures[READ] - refused - others
             figures[REFUSED] = refused
         return counts
 

@@ -23,6 +23,7 @@ from etl_assets.contracts.envelope import (
     BadRecord,
     CutLine,
     Record,
+    SkippedRecord,
     kept_text,
 )
 from etl_assets.contracts.reasons import DeadLetterReason
@@ -116,6 +117,7 @@ class JsonRecords:
                 return self._rejected(line.reason, line.error, line.start)
             if isinstance(line, CutLine):
                 return self._too_large(line.start, line.size)
+            assert not isinstance(line, SkippedRecord)  # it has no outcome
             raw = line.removesuffix(b"\r") if isinstance(line, bytes) else b""
             if len(raw) > self.max_record_bytes:
                 return self._too_large(raw, len(raw))

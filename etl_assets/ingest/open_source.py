@@ -7,11 +7,14 @@ declarations (`pipelines/`), and reading (`sources/`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from etl_assets.pipelines.debezium_spec import DEBEZIUM, DebeziumSource
 from etl_assets.pipelines.file_path import FileFormat, FilePath
+from etl_assets.pipelines.files_spec import FilesSource
 from etl_assets.pipelines.postgres_cdc_spec import POSTGRES_CDC, PostgresCdcSource
 from etl_assets.pipelines.source_specs import (
     KAFKA,
@@ -22,7 +25,6 @@ from etl_assets.pipelines.source_specs import (
     SqlSource,
     TombstonePolicy,
 )
-from etl_assets.pipelines.spec import FilesSource
 
 if TYPE_CHECKING:
     from etl_assets.ingest.file_source import FileSource, Ranges
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from etl_assets.pipelines.stage import OpenSource
     from etl_assets.placement.domains import FailureDomain
     from etl_assets.settings import Settings
+    from etl_assets.sources.debezium.record_format import ChangeEvents
     from etl_assets.sources.formats import RecordFormat
     from etl_assets.sources.landing import Folders
 
@@ -45,6 +48,7 @@ def source_opener(tables: DeclaredTables) -> OpenSource:
     def open_source(settings: Settings, domain: FailureDomain) -> FileSource:
         from etl_assets.ingest.file_source import FileSource
         from etl_assets.ingest.json_records import JsonRecords
+        from etl_assets.sources.formats import JSON_LINES
         from etl_assets.sources.landing import REPLAYS, Folders
         from etl_assets.sources.replays import replays_folder
 
@@ -52,6 +56,7 @@ def source_opener(tables: DeclaredTables) -> OpenSource:
         ranges: Ranges | None = None
         # Objects and journal files appear when they are complete, and ranges are read as they are.
         settle_seconds, id_fields = 0.0, ()
+        of_replays: RecordFormat = JSON_LINES
         match source:
             case FilesSource():
                 folders = (_folders(source, settings),)
@@ -66,13 +71,25 @@ def source_opener(tables: DeclaredTables) -> OpenSource:
                 id_fields = source.id or tuple(reversed(source.keys))
             case PostgresCdcSource():
                 ranges, id_fields = _log(tables.spec, source, settings), source.id
+            case DebeziumSource(from_=FilesSource() as files):
+                folder = _folders(files, settings)
+                of_replays = _change_events(tables.spec, source, folder.format)
+                folders, id_fields = (replace(folder, format=of_replays),), source.id
+                settle_seconds = files.settle_seconds if files.connection is None else 0.0
+            case DebeziumSource(from_=KafkaSource() as topic):
+                of_replays = _change_events(tables.spec, source, JSON_LINES)
+                ranges, id_fields = _events(tables.spec, source, topic, settings, table), source.id
         return FileSource(
-            folders=(*folders, Folders(source=REPLAYS, path=replays_folder(domain, table))),
+            folders=(
+                *folders,
+                Folders(source=REPLAYS, path=replays_folder(domain, table), format=of_replays),
+            ),
             records=JsonRecords(
                 id_fields=id_fields,
                 max_record_bytes=source.max_record_bytes,
                 # A row of a full load is a record of this load: one that is like an earlier one is another.
-                changes=isinstance(source, SqlSource) and source.load is SqlLoad.INCREMENTAL,
+                changes=isinstance(source, DebeziumSource)
+                or (isinstance(source, SqlSource) and source.load is SqlLoad.INCREMENTAL),
             ),
             settle_seconds=settle_seconds,
             max_batch_bytes=settings.landing.max_batch_bytes,
@@ -130,7 +147,7 @@ def _journal(pipeline: str, source: HttpSource, domain: FailureDomain) -> Folder
     return Folders(source=HTTP, path=journal_folder(domain, pipeline), format=lines)
 
 
-def _topic(source: KafkaSource, settings: Settings, table: str) -> Ranges:
+def _topic(source: KafkaSource, settings: Settings, table: str, *, has_change_events: bool = False) -> Ranges:
     from etl_assets.ingest.file_source import Ranges
     from etl_assets.sources.kafka.connect import client_options, registry_values, shown_brokers
     from etl_assets.sources.kafka.source import KafkaTopic
@@ -146,10 +163,45 @@ def _topic(source: KafkaSource, settings: Settings, table: str) -> Ranges:
             start=source.start,
             on_lost=source.on_lost,
             table=table,
-            values=registry_values(source, settings),
+            values=registry_values(source, settings, has_change_events=has_change_events),
         ),
         format=StagedRecords(include=source.include, keep_tombstones=keeps_tombstones),
         max_records=source.max_batch_records,
+    )
+
+
+def _change_events(spec: PipelineSpec, source: DebeziumSource, inner: RecordFormat) -> ChangeEvents:
+    from etl_assets.sources.debezium.envelopes import EventReader
+    from etl_assets.sources.debezium.record_format import ChangeEvents
+    from etl_assets.sources.debezium.value_types import declared
+
+    fields = {column.from_ or name: column.type for name, column in spec.columns.items()}
+    return ChangeEvents(
+        inner=inner,
+        events=EventReader(
+            connector=source.connector,
+            table=source.table,
+            keys=tuple(spec.columns[name].from_ or name for name in spec.table.keys),
+            fields={name: type_ for name, type_ in fields.items() if not name.startswith("debezium.")},
+            types={name: declared(type_) for name, type_ in source.types.items()},
+            unavailable_value=source.unavailable_value,
+            keeps_values=not spec.transforms,
+            required=frozenset(each.from_ or name for name, each in spec.columns.items() if each.required),
+        ),
+    )
+
+
+def _events(
+    spec: PipelineSpec, source: DebeziumSource, topic: KafkaSource, settings: Settings, table: str
+) -> Ranges:
+    """Return the ranges of a topic of change events, with the keys of its messages."""
+    from etl_assets.sources.kafka.staged import StagedRecords
+
+    staged = StagedRecords(include=("key",), keep_tombstones=True)
+    return replace(
+        _topic(topic, settings, table, has_change_events=True),
+        source=DEBEZIUM,
+        format=_change_events(spec, source, staged),
     )
 
 

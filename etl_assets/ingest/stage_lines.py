@@ -75,8 +75,9 @@ class StagedBlock:
     Attributes:
         file_index: The file, by its place in source order.
         block_start: The block's first byte.
-        lines: Number of its lines: blank, rejected and events.
+        lines: Number of its lines: blank, skipped, rejected and events.
         blank: Lines of white space.
+        skipped: Lines that say nothing about rows.
         rejected: Lines that are not events.
         events: Lines that are events.
         part: The part, which names the staged files that contain it.
@@ -90,6 +91,7 @@ class StagedBlock:
     block_start: int
     lines: int
     blank: int
+    skipped: int
     rejected: int
     events: int
     part: str
@@ -257,7 +259,7 @@ class _Part:
     def add(self, source: SourceBlock) -> StagedBlock:
         """Validate the lines of a block and stage them."""
         first_row, first_rejected = self._events, self._rejected
-        lines = blank = 0
+        lines = blank = skipped = 0
         lowest, highest = [], []
         records, format_ = self._records, source.input_file.format
         for position, some in format_.read(source.block, records.held_bytes):
@@ -271,7 +273,8 @@ class _Part:
                 records=records,
             )
             lines += len(some)
-            blank += len(some) - len(judged.rejected) - len(judged.events)
+            skipped += judged.skipped
+            blank += len(some) - judged.skipped - len(judged.rejected) - len(judged.events)
             if ids := [getattr(event, records.id_column) for event in judged.events]:
                 lowest.append(min(ids))
                 highest.append(max(ids))
@@ -281,6 +284,7 @@ class _Part:
             block_start=source.block.start,
             lines=lines,
             blank=blank,
+            skipped=skipped,
             rejected=self._rejected - first_rejected,
             events=self._events - first_row,
             part=self._name,

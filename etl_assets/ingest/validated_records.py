@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from etl_assets.contracts.envelope import SkippedRecord
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -28,9 +30,11 @@ PLACE_COLUMNS = ("file_index", "block_start", "block_line", "partition_date")
 """Columns that locate a staged record."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class JudgedLines:
-    """Some consecutive lines of a block, validated. A line of white space is neither an event nor rejected.
+    """Some consecutive lines of a block, validated.
+
+    A line of white space is neither an event nor rejected, nor is a record that is skipped.
 
     Attributes:
         file_index: The file, by its place in source order.
@@ -40,6 +44,7 @@ class JudgedLines:
         event_lines: Their numbers in the block, from 0.
         rejected: The lines that are not events, with reasons.
         rejected_lines: Their numbers in the block.
+        skipped: How many lines say nothing about rows.
     """
 
     file_index: int
@@ -49,6 +54,7 @@ class JudgedLines:
     event_lines: list[int] = field(default_factory=list)
     rejected: list[Any] = field(default_factory=list)
     rejected_lines: list[int] = field(default_factory=list)
+    skipped: int = 0
 
 
 def judge_lines(
@@ -76,6 +82,9 @@ def judge_lines(
     judge = records.validator(input_file)
     for number, (line, position) in enumerate(zip(lines, positions), start=first):  # noqa: B905 - positions may be endless
         if isinstance(line, bytes) and not line.strip():
+            continue
+        if isinstance(line, SkippedRecord):
+            found.skipped += 1
             continue
         judged = judge(line, position)
         if judged.reason is None:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from etl_assets.delta.log.cursor import read_cursors
 from etl_assets.delta.log.entries import entry_path
+from etl_assets.delta.read.data_files import batches_of_snapshot
+from etl_assets.delta.write.writing import storage_named
 from etl_assets.observability.undelivered import has_requests, replays_of, undelivered
 from etl_assets.steps.step import platform_table
 
@@ -94,7 +96,9 @@ def _rows_after(table: Table, version: int) -> int:
         return 0
     if version < 0 or column is None:
         return snapshot.row_count()
-    return snapshot.dataset().count_rows(filter=ds.field(column) > version)
+    with storage_named(table):
+        found = batches_of_snapshot(snapshot, [column], ds.field(column) > version)
+        return sum(batch.num_rows for batch in found)
 
 
 def _age(table: Table, version: int, now: dt.datetime) -> float | None:

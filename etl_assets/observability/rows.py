@@ -32,11 +32,17 @@ def find_rows(
         where: Allowed values by column; all conditions must hold. Values of the Delta partition column keep
             the files of other partitions closed.
         prefix: A STRING column and the prefix of its value.
+
+    Raises:
+        FilesGone, ReplicaCorrupt: a file of the table is gone or damaged.
     """
     conditions = dict(where or {})
     if any(not values for values in conditions.values()) or (snapshot := table.snapshot()) is None:
         return
     import pyarrow.dataset as ds
+
+    from etl_assets.delta.read.data_files import batches_of_snapshot
+    from etl_assets.delta.write.writing import storage_named
 
     stored = {field["name"] for field in snapshot.fields()}
     asked = {*conditions, *(() if prefix is None else prefix[:1])}
@@ -53,5 +59,6 @@ def find_rows(
         one = (ds.field(name) >= start) & (ds.field(name) <= start + _LAST_CHARACTER)
         condition = one if condition is None else condition & one
     there = [name for name in columns if name in stored]
-    for batch in snapshot.dataset().to_batches(columns=there, filter=condition):
-        yield from ({**row, **missing} for row in batch.to_pylist()) if missing else batch.to_pylist()
+    with storage_named(table):
+        for batch in batches_of_snapshot(snapshot, there, condition):
+            yield from ({**row, **missing} for row in batch.to_pylist()) if missing else batch.to_pylist()

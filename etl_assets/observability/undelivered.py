@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from etl_assets.contracts.tables import REPLAYS
 from etl_assets.delta.log.cursor import read_cursors
+from etl_assets.delta.write.writing import storage_named
 from etl_assets.sinks.replay_requests import done_up_to, newest_request
 from etl_assets.steps.step import platform_table
 
@@ -56,4 +57,5 @@ def has_requests(deliveries: Table, replays: Snapshot | None) -> bool:
     if replays is None:
         return False
     settled = done_up_to(read_cursors(deliveries, REPLAYS.name, [None])[None], replays.version)
-    return newest_request(replays, deliveries.name, settled) > settled
+    with storage_named(deliveries):
+        return newest_request(replays, deliveries.name, settled) > settled

@@ -21,7 +21,7 @@ from etl_assets.pipelines.stage import Stage, SystemTable
 from etl_assets.pipelines.undeclared import UndeclaredTables
 from etl_assets.pipelines.undo_policy import UndoPolicy
 
-_FIGURES_OF_READING = ("read", "accepted", "duplicate", "conflict", "rejected", "filtered")
+_FIGURES_OF_READING = ("read", "accepted", "duplicate", "conflict", "rejected", "filtered", "skipped")
 _FIGURES_OF_WRITING = ("inserted", "updated", "deleted", "ignored", "removed")
 
 
@@ -68,6 +68,11 @@ class Catalog:
     def sources(self) -> tuple[Stage, ...]:
         """The stages that read files, in the order of their pipelines."""
         return tuple(stage for stage in self.stages if stage.source is not None)
+
+    @cached_property
+    def scheduled(self) -> frozenset[str]:
+        """Names of the pipelines with a schedule: new data of their sources starts no run."""
+        return frozenset(each.name for each in self.pipelines if each.schedule is not None)
 
     @cached_property
     def tables(self) -> tuple[TableContract, ...]:

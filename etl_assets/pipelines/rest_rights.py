@@ -14,10 +14,12 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from etl_assets.pipelines.environment_references import reference_names
+from etl_assets.pipelines.files_spec import FilesSource
 from etl_assets.pipelines.pipeline_file import PipelineFile
 from etl_assets.pipelines.problem import Path, Problem, dotted
+from etl_assets.pipelines.reader_block import reader_block
 from etl_assets.pipelines.source_specs import KafkaSource
-from etl_assets.pipelines.spec import FilesSource, PipelineSpec
+from etl_assets.pipelines.spec import PipelineSpec
 from etl_assets.pipelines.transform_specs import PythonTransform
 
 _LITERAL = re.compile(r"""(?:[rR])?'(?:[^'\\]|\\.|'')*'|--[^\n]*|/\*.*?\*/""", re.DOTALL)
@@ -75,16 +77,16 @@ def right_problems(file: PipelineFile, rights: RestRights) -> Iterator[Problem]:
         return
     yield from _connection_problems(file, spec, rights)
     yield from _target_problems(file, spec, rights)
-    source = spec.source
+    block, source = reader_block(spec)
     is_local = isinstance(source, FilesSource) and source.connection is None
     if is_local and not _is_below(source.path, rights.folders):
         yield Problem(
             None,
-            "source.path",
+            dotted((*block, "path")),
             "a declaration over REST may not read files there",
             f"name files below {', '.join(rights.folders) or 'none: no folder is allowed'}"
             " (`rest.folders` of the platform file)",
-            value=file.written.get(("source", "path"), source.path),
+            value=file.written.get((*block, "path"), source.path),
             allowed=rights.folders,
         )
     for index, transform in enumerate(spec.transforms):
@@ -138,18 +140,18 @@ def _target_problems(file: PipelineFile, spec: PipelineSpec, rights: RestRights)
 
 def _read_targets(spec: PipelineSpec) -> Iterator[tuple[Path, str, str]]:
     """Yield place, connection and name of what a source reads by a connection."""
-    source = spec.source
+    block, source = reader_block(spec)
     connection = getattr(source, "connection", None)
     if connection is None:
         return
     if isinstance(source, KafkaSource):
-        yield ("source", "topic"), connection, source.topic
+        yield (*block, "topic"), connection, source.topic
     elif isinstance(source, FilesSource):
-        yield ("source", "path"), connection, source.path
+        yield (*block, "path"), connection, source.path
         if source.manifest is not None:
-            yield ("source", "manifest"), connection, source.manifest
+            yield (*block, "manifest"), connection, source.manifest
     else:  # a query, which may read anything
-        yield ("source", "connection"), connection, "*"
+        yield (*block, "connection"), connection, "*"
 
 
 def _is_one_of(name: str, patterns: Collection[str]) -> bool:
@@ -157,7 +159,8 @@ def _is_one_of(name: str, patterns: Collection[str]) -> bool:
 
 
 def _connection_problems(file: PipelineFile, spec: PipelineSpec, rights: RestRights) -> Iterator[Problem]:
-    named: dict[Path, str | None] = {("source", "connection"): getattr(spec.source, "connection", None)}
+    block, source = reader_block(spec)
+    named: dict[Path, str | None] = {(*block, "connection"): getattr(source, "connection", None)}
     named |= {("sinks", index, "connection"): each.connection for index, each in enumerate(spec.sinks)}
     for place, name in named.items():
         if name is not None and not rights.allows_connection(name):

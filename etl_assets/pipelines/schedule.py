@@ -7,14 +7,17 @@ declaration may say (`schedule_spec.py`), and which ticks were taken (`control/t
 from __future__ import annotations
 
 import datetime as dt
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import takewhile
 from zoneinfo import ZoneInfo
 
-MAX_DUE_TICKS = 100_000
-"""Ticks that are looked at after a long time in which nothing ran; more than 27 hours of one a second."""
+MAX_CATCH_UP_RUNS = 1_000
+"""Most missed ticks of a schedule that can get a run."""
+MAX_GAP = dt.timedelta(days=366)
+"""How far back missed ticks of cron fields are looked for."""
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -67,14 +70,15 @@ class Schedule:
         return next(self.ticks(after), None)
 
     def due(self, last: dt.datetime, until: dt.datetime) -> tuple[dt.datetime, ...]:
-        """Return the ticks after the last one that was taken, up to a time, the oldest first."""
-        found: list[dt.datetime] = []
-        for tick in takewhile(lambda tick: tick <= until, self.ticks(last)):
-            found.append(tick)
-            if len(found) == MAX_DUE_TICKS and self.every_seconds is not None:
-                # The rest of a long gap: only the newest ones can get a run.
-                return (*found, *takewhile(lambda each: each <= until, self.ticks(self._near(until, tick))))
-        return tuple(found)
+        """Return the ticks after the last one that was taken, up to a time, the oldest first.
+
+        After a long gap they are the newest ones that can get a run.
+        """
+        longest = MAX_GAP
+        if self.every_seconds is not None:
+            longest = dt.timedelta(seconds=self.every_seconds * (MAX_CATCH_UP_RUNS + 1))
+        ticks = takewhile(lambda tick: tick <= until, self.ticks(max(last, until - longest)))
+        return tuple(deque(ticks, maxlen=MAX_CATCH_UP_RUNS + 1))
 
     def to_run(self, due: tuple[dt.datetime, ...], *, is_late: bool) -> tuple[dt.datetime, ...]:
         """Return those of some due ticks that get a run, the oldest first.
@@ -89,10 +93,6 @@ class Schedule:
             case CatchUp.NONE if is_late:
                 return ()
         return due[-1:]
-
-    def _near(self, until: dt.datetime, found: dt.datetime) -> dt.datetime:
-        assert self.every_seconds is not None
-        return max(found, until - dt.timedelta(seconds=self.every_seconds * (self.max_catch_up_runs + 1)))
 
     def _cron_ticks(self, cron: str, after: dt.datetime) -> Iterator[dt.datetime]:
         from cronsim import CronSim

@@ -15,7 +15,7 @@ from zoneinfo import available_timezones
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from etl_assets.pipelines.schedule import CatchUp, Schedule
+from etl_assets.pipelines.schedule import MAX_CATCH_UP_RUNS, CatchUp, Schedule
 from etl_assets.pipelines.spec_fields import Name, Spec
 
 _CRON_FIELDS = ("minute", "hour", "day of month", "month", "day of week")
@@ -31,7 +31,9 @@ def _cron(value: str) -> str:
         raise ValueError(f"it has {len(parts)} fields instead of five; {_CRON_EXAMPLE}")
     for name, part in zip(_CRON_FIELDS, parts, strict=True):
         if not _CRON_TEXT.fullmatch(part) or "L" in part.upper().replace("JUL", ""):
-            raise ValueError(f"{name} `{part}` is not of numbers, names, `*`, `,`, `-` and `/`; {_CRON_EXAMPLE}")
+            raise ValueError(
+                f"{name} `{part}` is not of numbers, names, `*`, `,`, `-` and `/`; {_CRON_EXAMPLE}"
+            )
     try:
         next(CronSim(" ".join(parts), dt.datetime(2024, 1, 1, tzinfo=dt.UTC)))
     except CronSimError as error:
@@ -115,7 +117,12 @@ class ScheduleSpec(Spec):
         ),
     ] = CatchUp.LATEST
     max_catch_up_runs: Annotated[
-        int, Field(ge=1, le=1_000, description="`catch_up: all`: most missed ticks that get a run, the newest")
+        int,
+        Field(
+            ge=1,
+            le=MAX_CATCH_UP_RUNS,
+            description="`catch_up: all`: most missed ticks that get a run",
+        ),
     ] = 10
 
     @model_validator(mode="after")
@@ -128,7 +135,9 @@ class ScheduleSpec(Spec):
         if self.time_zone != "UTC" and self.cron is None:
             raise ValueError(f"time_zone is for `cron`; take it out of a schedule by `{given[0]}`")
         if self.after and (self.catch_up is not CatchUp.LATEST):
-            raise ValueError("catch_up is for `cron` and `every_seconds`; take it out of a schedule by `after`")
+            raise ValueError(
+                "catch_up is for `cron` and `every_seconds`; take it out of a schedule by `after`"
+            )
         if len(set(self.after)) < len(self.after):
             raise ValueError("a pipeline stands twice in after; name each once")
         return self

@@ -11,12 +11,14 @@ from collections.abc import Iterator, Sequence
 from etl_assets.contracts.write_mode import WriteMode
 from etl_assets.pipelines.connection_rights import ConnectionRights
 from etl_assets.pipelines.declared import DeclaredTables
+from etl_assets.pipelines.files_spec import FilesSource
 from etl_assets.pipelines.pipeline_file import PipelineFile
 from etl_assets.pipelines.postgres_cdc_spec import PostgresCdcSource
 from etl_assets.pipelines.problem import Problem, dotted, near
+from etl_assets.pipelines.reader_block import reader_block
 from etl_assets.pipelines.sink_specs.webhook import WebhookSinkSpec
 from etl_assets.pipelines.source_specs import KafkaSource, SqlSource
-from etl_assets.pipelines.spec import FilesSource, PipelineSpec
+from etl_assets.pipelines.spec import PipelineSpec
 
 _OF_SOURCES = {
     FilesSource: ("object_store",),
@@ -30,7 +32,7 @@ _OF_SOURCES = {
 def problems_of_targets(file: PipelineFile, connections: Sequence[ConnectionRights]) -> Iterator[Problem]:
     """Yield source and sinks whose connection is missing, of another type, or does not allow their target."""
     known = {each.name: each for each in connections}
-    source = None if file.spec is None else file.spec.source
+    block, source = ((), None) if file.spec is None else reader_block(file.spec)
     wanted = next((types for kind, types in _OF_SOURCES.items() if isinstance(source, kind)), ())
     name = getattr(source, "connection", None)
     if wanted and name is not None:
@@ -38,7 +40,7 @@ def problems_of_targets(file: PipelineFile, connections: Sequence[ConnectionRigh
         if name not in fitting:
             there = f"connections: {', '.join(fitting)}" if fitting else "add it to `connections` there"
             yield file.problem(
-                ("source", "connection"),
+                (*block, "connection"),
                 f"there is no connection `{name}` of type {' or '.join(wanted)} in the platform file",
                 f"{near(name, fitting)}{there}",
             )

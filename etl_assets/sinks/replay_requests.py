@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from etl_assets.contracts.key_values import key_values, parse_row
+from etl_assets.delta.read.data_files import batches_of_snapshot
 from etl_assets.sources.replays import source_position
 
 if TYPE_CHECKING:
@@ -72,6 +73,9 @@ def newest_request(replays: Snapshot | None, stage: str, after: int) -> int:
         replays: The table of replays; None if there is none.
         stage: Name of the table of the sink's deliveries.
         after: The number that is done.
+
+    Raises:
+        OSError: a data file is gone or damaged; the caller names it (`delta/write/writing.py`).
     """
     if replays is None:
         return after
@@ -82,9 +86,11 @@ def newest_request(replays: Snapshot | None, stage: str, after: int) -> int:
 
 def _newest_by_stage(replays: Snapshot) -> Mapping[str, int]:
     """Return the newest number of each table that has any."""
-    rows = replays.dataset().to_table(columns=["stage", "batch_id"])
-    found = rows.group_by("stage").aggregate([("batch_id", "max")]).to_pylist()
-    return {row["stage"]: row["batch_id_max"] for row in found}
+    newest: dict[str, int] = {}
+    for batch in batches_of_snapshot(replays, ["stage", "batch_id"]):
+        for row in batch.to_pylist():
+            newest[row["stage"]] = max(newest.get(row["stage"], -1), row["batch_id"])
+    return newest
 
 
 def done_up_to(number: int, present: int) -> int:
@@ -112,6 +118,9 @@ def requests_after(
         contract: The table that the sink follows.
         number: The number that is done.
         up_to: The last number to return.
+
+    Raises:
+        OSError: a data file is gone or damaged; the caller names it (`delta/write/writing.py`).
     """
     found = [each for each in _rows(replays, stage, number, _COLUMNS) if each["batch_id"] <= up_to]
     by_attempt: dict[tuple[str, int], ReplayRequest] = {}
@@ -145,4 +154,4 @@ def _rows(
     if replays is None or (replays.maximum("batch_id") or 0) <= after:
         return ()
     wanted = (ds.field("stage") == stage) & (ds.field("batch_id") > after)
-    return replays.dataset().to_table(columns=columns, filter=wanted).to_pylist()
+    return (row for batch in batches_of_snapshot(replays, columns, wanted) for row in batch.to_pylist())

@@ -23,6 +23,7 @@ from etl_assets.contracts.columns import TableContract
 from etl_assets.contracts.tables import REPLAYS
 from etl_assets.delta.table import Table
 from etl_assets.delta.write.create import base_of
+from etl_assets.delta.write.writing import storage_named
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.sinks.decision import DeliveryExtent, Head, extent_of
 from etl_assets.sinks.replay_requests import ReplayRequest, done_up_to, newest_request, requests_after
@@ -106,14 +107,16 @@ class Deliver:
         replays = self.context.table(REPLAYS.name).snapshot()
         number = -1 if recorded is None else recorded.replays
         settled = number if replays is None else done_up_to(number, replays.version)
-        newest = newest_request(replays, self.deliveries.name, settled)
+        with storage_named(table[0]):
+            newest = newest_request(replays, self.deliveries.name, settled)
         if replays is not None and settled < number:
             newest = replays.version  # put back: the record goes back with it
         return DeliveryRows(contract=self.table, table=table, tombstones=tombstones, replays=newest)
 
     def _requests(self, after: int, up_to: int) -> tuple[ReplayRequest, ...]:
-        replays = self.context.table(REPLAYS.name).snapshot()
-        return requests_after(replays, self.deliveries.name, self.table, after, up_to=up_to)
+        replays = self.context.table(REPLAYS.name)
+        with storage_named(replays):
+            return requests_after(replays.snapshot(), self.deliveries.name, self.table, after, up_to=up_to)
 
     def _pinned(self, name: str) -> tuple[Table, int] | None:
         table = self.context.table(name)

@@ -14,6 +14,7 @@ from etl_assets.contracts.tables import REPLAYS
 from etl_assets.delta.log.cursor import cursor_name, read_cursors
 from etl_assets.delta.write.commit import commit
 from etl_assets.delta.write.write import Write
+from etl_assets.observability.rows import find_rows
 from etl_assets.sinks.sink import Delivered, SinkPosition
 from etl_assets.steps.few_rows import deferred, write_rows
 from etl_assets.steps.step import StepContext
@@ -37,17 +38,19 @@ class DeliveryRecord:
 
 
 def recorded_position(record: Table, table: str) -> SinkPosition | None:
-    """Return the position of the last recorded delivery; None if there is none."""
+    """Return the position of the last recorded delivery; None if there is none.
+
+    Raises:
+        FilesGone, ReplicaCorrupt: a file of the record is gone or damaged.
+    """
     if record.version() < 0 or read_cursors(record, table, [None])[None] < 0:
         return None
     snapshot = record.snapshot()
     newest = None if snapshot is None else snapshot.maximum("_batch_id")
     if snapshot is None or newest is None:
         return None
-    import pyarrow.dataset as ds
-
     columns = ["table_id", "to_version", "tombstones"]
-    (row,) = snapshot.dataset().to_table(columns=columns, filter=ds.field("_batch_id") == newest).to_pylist()
+    (row,) = find_rows(record, columns=columns, where={"_batch_id": [newest]})
     return SinkPosition(
         table_id=row["table_id"],
         version=row["to_version"],

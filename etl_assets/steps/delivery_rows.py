@@ -18,7 +18,7 @@ from etl_assets.contracts.arrow_types import data_file_schema
 from etl_assets.contracts.columns import TableContract
 from etl_assets.contracts.tables.tombstones import IS_TRUNCATE
 from etl_assets.delta.log.entries import UNDO, commit_notes
-from etl_assets.delta.read.data_files import whole_file
+from etl_assets.delta.read.data_files import batches_of_snapshot
 from etl_assets.delta.table import Table
 from etl_assets.delta.write.writing import storage_named
 from etl_assets.sinks.sink import SinkPosition
@@ -248,29 +248,13 @@ def schema_of(snapshot: Snapshot, columns: list[str]) -> pa.Schema:
 
 
 def batches_of(pinned: tuple[Table, int], columns: list[str], wanted: Any) -> Iterator[pa.RecordBatch]:
-    """Yield rows, of one version always in the same order.
-
-    Little is read ahead, so that memory does not grow with their number.
+    """Yield rows, see `batches_of_snapshot`.
 
     Raises:
         FilesGone, ReplicaCorrupt: a file of the table is gone or damaged.
     """
-    dataset = _snapshot(pinned).dataset()
-    # A log lists files in another order than the checkpoint that replaces it.
-    for fragment in sorted(dataset.get_fragments(filter=wanted), key=lambda each: each.path):
-        scanner = fragment.scanner(
-            schema=dataset.schema,
-            columns=columns,
-            filter=wanted,
-            batch_size=ROWS_AT_ONCE,
-            batch_readahead=1,
-            fragment_readahead=1,
-            use_threads=False,
-        )
-        with storage_named(pinned[0]), whole_file(pinned[0].path / fragment.path):
-            for batch in scanner.to_batches():
-                if batch.num_rows:
-                    yield batch
+    with storage_named(pinned[0]):
+        yield from batches_of_snapshot(_snapshot(pinned), columns, wanted, at_once=ROWS_AT_ONCE)
 
 
 def _with_new_columns(batch: pa.RecordBatch, contract: TableContract) -> pa.RecordBatch:

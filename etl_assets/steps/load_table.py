@@ -27,11 +27,13 @@ from etl_assets.delta.write.changes import IS_DELETED, ChangeColumns
 from etl_assets.delta.write.commit import Commit, commit
 from etl_assets.delta.write.contract_columns import fit_to_contract, stored_columns
 from etl_assets.delta.write.create import base_of
+from etl_assets.delta.write.partial_changes import PartialChanges
 from etl_assets.delta.write.upsert import UpsertSpec
 from etl_assets.delta.write.write import DeferredRows, Transaction, Write
 from etl_assets.delta.write.write_spec import WriteMode
 from etl_assets.errors import ContractError, RowsRefused
 from etl_assets.failpoints import Failpoint, failpoint
+from etl_assets.pipelines.debezium_spec import OF_DEBEZIUM, UNAVAILABLE_COLUMN
 from etl_assets.pipelines.declared import BATCH_ID, OFFSET, DeclaredTables
 from etl_assets.steps.apply_changes import Tombstones
 from etl_assets.steps.changes import read_new_rows
@@ -338,7 +340,12 @@ class _Load:
         """
         truncates = last.figures["truncates"]
         kept = tombstones.keep(rows, are_there=bool(last.figures["deletes"] or truncates))
+        partial = partial_changes(self.tables)
+        if partial is not None:
+            rows = partial.with_stored(rows, self.table.read(self.context.spark, base))
         live = rows if kept is None else tombstones.live(rows, kept)
+        if partial is not None:
+            live = partial.completed(live)
         newest = newest_of_each_key(live, self.tables.spec.table, ties=self.tables.may_repeat_records)
         if kept is None or not truncates:
             return newest, 0
@@ -376,6 +383,21 @@ class _Load:
         if version < 0:
             return frame_of(self.context.spark, [], struct_type(table.contract))
         return table.read(self.context.spark, version)
+
+
+def partial_changes(tables: DeclaredTables) -> PartialChanges | None:
+    """Return the columns of changes that may lack values; None if the source's changes are whole."""
+    spec = tables.spec
+    if UNAVAILABLE_COLUMN not in spec.columns or spec.transforms:
+        return None
+    others = {*spec.table.keys, *OF_DEBEZIUM, *spec.table.except_column_list}
+    return PartialChanges(
+        keys=tables.table.merge_key,
+        sequence=tables.order[0],
+        arrival=OFFSET,
+        lacks=UNAVAILABLE_COLUMN,
+        fields={name: each.from_ or name for name, each in spec.columns.items() if name not in others},
+    )
 
 
 def _by_spark(stages: Sequence[StagedLoad]) -> list[DataFrame]:

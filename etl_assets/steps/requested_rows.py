@@ -16,6 +16,7 @@ from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from etl_assets.observability.rows import find_rows
 from etl_assets.sinks.position import SinkPosition
 from etl_assets.steps.delivery_rows import ROWS_AT_ONCE, DeliveryRows, RowsSince, tuples_of
 from etl_assets.steps.rows_by_key import Keys, keys_table, rows_of, versions_of
@@ -47,10 +48,11 @@ class PastDelivery:
 
 
 def past_deliveries(record: Table, table_id: str) -> list[PastDelivery]:
-    """Return the recorded deliveries of a table, in their order."""
-    snapshot = record.snapshot() if record.version() >= 0 else None
-    if snapshot is None:
-        return []
+    """Return the recorded deliveries of a table, in their order.
+
+    Raises:
+        FilesGone, ReplicaCorrupt: a file of the record is gone or damaged.
+    """
     columns = [
         "_batch_id",
         "table_id",
@@ -61,7 +63,7 @@ def past_deliveries(record: Table, table_id: str) -> list[PastDelivery]:
         "began_at",
         "seconds",
     ]
-    rows = snapshot.dataset().to_table(columns=columns).to_pylist()
+    rows = find_rows(record, columns=columns, where={"table_id": [table_id]})
     return [
         PastDelivery(
             after=row["to_version"],
@@ -71,7 +73,6 @@ def past_deliveries(record: Table, table_id: str) -> list[PastDelivery]:
             ended_at=row["began_at"] + dt.timedelta(seconds=row["seconds"]),
         )
         for row in sorted(rows, key=lambda each: each["_batch_id"])
-        if row["table_id"] == table_id
     ]
 
 

@@ -35,7 +35,7 @@ _STAGING_NAME = re.compile(r"\d+-(?P<host>.+)-(?P<pid>\d+)-[0-9a-f]{8}")
 logger = logging.getLogger("etl_assets")
 
 READ, INSERTED, UPDATED, IGNORED, REFUSED = "read", "inserted", "updated", "ignored", "refused"
-DELETED, REMOVED = "deleted", "removed"
+DELETED, REMOVED, SKIPPED = "deleted", "removed", "skipped"
 
 
 class ReadMode(StrEnum):

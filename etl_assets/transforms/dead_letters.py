@@ -70,9 +70,10 @@ def current_letters(
 ) -> DataFrame:
     """Return the dead letters that have to be written, in their current state.
 
-    A dead letter is closed once its record was accepted. A record is replayed to a source as a new one, and
-    accepted under the number of its attempt; a later stage may still reject it, under the same number. A
-    stage that takes replays itself has accepted the record when its table has its event.
+    A dead letter is replayed once its record was accepted, also if it was discarded while that attempt
+    waited. A record is replayed to a source as a new one, and accepted under the number of its attempt; a
+    later stage may still reject it, under the same number. A stage that takes replays itself has accepted the
+    record when its table has its event.
 
     Args:
         incoming: `dead_letters_of` the exceptions read.
@@ -114,7 +115,13 @@ def current_letters(
         F.coalesce(F.col("__accepted") > F.col("attempts"), F.lit(False))
         | F.coalesce(F.col("__final") >= F.col("attempts"), F.lit(False))
     )
-    closed = is_open & succeeded
+    is_discarded = F.col("state") == DeadLetterState.DISCARDED.value
+    # An attempt that was accepted after the dead letter was discarded; a stage that takes replays itself has
+    # no number of it.
+    later = F.col("__takes_replays").isNull() & F.coalesce(
+        F.col("__accepted") > F.col("attempts"), F.lit(False)
+    )
+    closed = (is_open & succeeded) | (is_discarded & later)
     accepted_attempt = F.when(F.col("__takes_replays").isNull(), F.col("__accepted"))
     return (
         judged.withColumn("__closed", closed)

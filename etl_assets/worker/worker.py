@@ -6,6 +6,7 @@ Each thread has one task, so that none waits for another:
   another;
 - "derived" brings the derived tables of all pipelines up to date, in a Spark session of its own;
 - "sinks" starts a thread for each sink that lacks something (`deliveries.py`);
+- "schedules" asks for the runs of schedules when their time has come (`scheduled_runs.py`);
 - "control" claims runs, and looks at which pipelines are paused, canceled or failed (`carried_runs.py`);
 - "reports" reports to Dagster.
 
@@ -43,6 +44,7 @@ from etl_assets.worker.pauses import Backoffs, WorkItem
 from etl_assets.worker.repeated_tasks import repeat
 from etl_assets.worker.reports import Reports
 from etl_assets.worker.run_ends import RunEnds
+from etl_assets.worker.scheduled_runs import ScheduledRuns
 from etl_assets.worker.session import Session
 from etl_assets.worker.signals import interrupted_by
 from etl_assets.worker.step_runner import StepOutcome, StepRunner
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
     from etl_assets.worker.reports import Event
 
 MAX_DAYS_PER_LOOK = 1_000
+SCHEDULE_SECONDS = 1.0
+"""Between two looks at the schedules."""
 JOIN_SECONDS = 10.0
 """How long to wait for the threads on leaving. The next process does interrupted steps again."""
 
@@ -88,7 +92,9 @@ class Worker:
             f"{socket.gethostname()}:{os.getpid()}",
             pipelines=lambda: [pipeline.name for pipeline in self._catalog.pipelines],
             begun=self._try_all_at_once,
+            follows=lambda name: name not in self._catalog.scheduled,
         )
+        self._schedules = ScheduledRuns(settings, lambda: self._catalog.pipelines, requested=self._runs.wake)
         self._ends = RunEnds(settings, self._runs)
         self._deliveries = Deliveries(
             settings,
@@ -121,6 +127,7 @@ class Worker:
                 logger.warning("working on the sources of %s", self._followed())
                 threads = [
                     self._started("control", self._runs.look_and_wait, 0.0),
+                    self._started("schedules", self._schedules.look, SCHEDULE_SECONDS),
                     self._started("derived", self._bring_up_to_date, self._pace.derived_interval_seconds),
                     self._started("sinks", self._deliveries.look, self._pace.batch_interval_seconds),
                     self._started("reports", self._reports.tell, self._pace.report_interval_seconds),
@@ -394,6 +401,7 @@ class Worker:
         deadline = time.monotonic() + JOIN_SECONDS
         for thread in (*threads, *self._deliveries.threads):
             thread.join(max(0.0, deadline - time.monotonic()))
+        self._schedules.close()
         self._runs.release()
         if threads:
             self._reports.tell()

@@ -20,7 +20,7 @@ import pytest
 from etl_assets_tests.campaign.rounds import Life
 from etl_assets_tests.commands.home import Home
 
-ROUNDS = int(os.environ.get("CAMPAIGN_ROUNDS") or 3)
+ROUNDS = int(os.environ.get("CAMPAIGN_ROUNDS") or 2)
 SEED = int(os.environ.get("CAMPAIGN_SEED") or 0)
 ROUNDS_OF_A_HOME = 10
 HOMES = range(SEED, SEED + -(-ROUNDS // ROUNDS_OF_A_HOME))

@@ -12,7 +12,7 @@ import pytest
 from etl_assets.components.pipeline_scaffolder import PipelineScaffolder, PipelineScaffolderParams
 from etl_assets.errors import InputError, SettingsError
 from etl_assets.pipelines.component_files import read_component_file
-from etl_assets.pipelines.spec import FilesSource
+from etl_assets.pipelines.files_spec import FilesSource
 from etl_assets_tests.components.dagster_project import DagsterProject, assets, dagster_project
 
 

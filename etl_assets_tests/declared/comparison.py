@@ -145,7 +145,7 @@ class Comparison:
                 attempts = 1 + len(dealt.handed_in)
                 now = last.reason or self.pipe.row(last.content or "{}")[1]
                 state, reason = ("open", now) if now else ("replayed", None)
-            if dealt is not None and dealt.discarded_at is not None:
+            if dealt is not None and dealt.discarded_at == attempts:
                 state = "discarded"
             wanted.append((letter_id, state, attempts, reason if state == "open" else None))
         stages = {self.pipe.source, self.pipe.name}

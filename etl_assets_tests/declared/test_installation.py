@@ -143,7 +143,11 @@ def goes_on_once_a_file_is_back(home: Home) -> None:
     assert ids(home, "gone") == {"x1", "x3"}
 
 
-def test_a_pipeline_that_fails_or_is_broken_or_removed_keeps_no_other_from_being_current(tmp_path):
+@pytest.fixture
+def home(tmp_path) -> Home:
+    """An installation with a pipeline that fails, one that does not, one that will be removed, and a file
+    that is broken.
+    """
     home = Home(path=tmp_path / "home").begin(start_date=DAY)
     home.landing.mkdir()
     rules = [{"name": "is_small", "condition": "amount < 10", "on_violation": "fail"}]
@@ -155,7 +159,16 @@ def test_a_pipeline_that_fails_or_is_broken_or_removed_keeps_no_other_from_being
     land(home, "good", "1.csv", "g1,1", "g2,much")
     land(home, "gone", "1.csv", "x1,1", "x2,much")
     order(home, 1)
+    return home
 
+
+def test_a_pipeline_that_fails_or_is_broken_keeps_no_other_from_being_current(home):
+    follows_beside_one_that_fails(home)
+    looks(home)
+
+
+@pytest.mark.full
+def test_a_pipeline_that_fails_or_is_broken_or_removed_keeps_no_other_from_being_current(home):
     follows_beside_one_that_fails(home)
     runs_beside_one_that_fails(home)
     looks(home)

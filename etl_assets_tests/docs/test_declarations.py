@@ -77,6 +77,6 @@ def test_every_declaration_of_the_page_is_valid_with_its_connections(page, tmp_p
 
 def test_the_pages_show_every_type_of_source_and_sink():
     declared = [each for page in PAGES for each in declarations(page)]
-    sources = {"files", "http", "kafka", "sql", "postgres_cdc"}
+    sources = {"files", "http", "kafka", "sql", "postgres_cdc", "debezium"}
     assert {each["source"]["type"] for each in declared} == sources
     assert {sink["type"] for each in declared for sink in each.get("sinks", ())} == SINKS

@@ -17,7 +17,7 @@ from etl_assets_tests.e2e.installation import FIRST, SECOND, land, rows_by_day
 from etl_assets_tests.e2e.test_ended_runs import paused, retry_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1_200)]
-LINES = 300_000
+LINES = 150_000
 """Enough for Spark to be at work for some seconds."""
 
 

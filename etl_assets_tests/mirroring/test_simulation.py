@@ -1,7 +1,7 @@
 """The protocol under thousands of random schedules, and the simulator under the mistakes it must catch.
 
 Schedules follow from their seeds alone; a failure names its seed. `MIRRORING_SECONDS` says how long to look
-(a quarter of a minute for each profile, unless it says more), `MIRRORING_SEED` where to begin. One schedule
+(eight seconds for each profile, unless it says more), `MIRRORING_SEED` where to begin. One schedule
 again:
 
     MIRRORING_SEED=208 MIRRORING_SECONDS=0 python -m pytest -k every_invariant
@@ -25,7 +25,7 @@ from etl_assets_tests.mirroring.slips import (
     reading_a_fork,
 )
 
-SECONDS = float(os.environ.get("MIRRORING_SECONDS", "15"))
+SECONDS = float(os.environ.get("MIRRORING_SECONDS", "8"))
 FIRST_SEED = int(os.environ.get("MIRRORING_SEED", "0"))
 PATIENCE_FOR_A_SLIP = 1500
 

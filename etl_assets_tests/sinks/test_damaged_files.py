@@ -1,5 +1,5 @@
 """A data file that is damaged on disk: steps without Spark name the table, the file and the fix, and no step
-blames its target.
+blames its target. Looks at the platform's own tables do the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,17 @@ import yaml
 
 from etl_assets.error_policy import Decision, decide
 from etl_assets.errors import FilesGone
-from etl_assets.steps.step import ReadMode, StepArguments, StepContext, StepReport, step_of
+from etl_assets.observability.rows import find_rows
+from etl_assets.sinks.replay_requests import content_of_request
+from etl_assets.sources.replays import row_again, submit_replays
+from etl_assets.steps.step import (
+    ReadMode,
+    StepArguments,
+    StepContext,
+    StepReport,
+    platform_table,
+    step_of,
+)
 from etl_assets_tests.sinks.webhook_lab import WebhookLab
 
 TARGETS = {
@@ -32,6 +42,9 @@ PLAIN = {
     "sinks": [],
 }
 """A declaration whose records need no Spark."""
+
+
+DAY = dt.date(2026, 3, 1)
 
 
 def flip(content: bytes) -> bytes:
@@ -113,6 +126,35 @@ def test_a_delivery_names_the_damaged_file_of_the_tombstones(tmp_path, damage):
     file = damage(lab.table("films_tombstones").path)
     with pytest.raises(FilesGone, match="of the table films_tombstones, is gone or damaged") as lost:
         run(lab, "films_to_folder")
+    assert str(file) in lost.value.message
+
+
+@pytest.mark.parametrize("damaged", ["films_to_folder", "replays"])
+def test_a_delivery_names_the_damaged_file_of_its_record_and_of_the_replays(tmp_path, damaged, damage):
+    connection, sink = TARGETS["folder"]
+    lab = installation(
+        tmp_path / "home", [{**sink, "connection": "target"}], connections={"target": connection}
+    )
+    lab.write([(1, "Alien")])
+    run(lab, "films_to_folder")
+    domain = lab.settings.placement().domains[0]
+    content = content_of_request({"film_id": 1}, dt.datetime.now(dt.UTC), "anna")
+    submit_replays(domain, [row_again(DAY, "0" * 64, 2, content, stage="films_to_folder")])
+    file = damage(lab.table(damaged).path)
+    with pytest.raises(FilesGone, match=f"a file of the table {damaged}, is gone or damaged") as lost:
+        run(lab, "films_to_folder")
+    assert str(file) in lost.value.message
+
+
+def test_a_look_at_dead_letters_names_their_damaged_file(tmp_path, damage):
+    lab = installation(tmp_path / "home")
+    domain = lab.settings.placement().domains[0]
+    content = content_of_request({"film_id": 1}, dt.datetime.now(dt.UTC), "anna")
+    submit_replays(domain, [row_again(DAY, "0" * 64, 2, content, stage="films_to_folder")])
+    table = platform_table("replays", domain)
+    file = damage(table.path)
+    with pytest.raises(FilesGone, match="a file of the table replays, is gone or damaged") as lost:
+        list(find_rows(table, columns=["dead_letter_id", "content"]))
     assert str(file) in lost.value.message
 
 

@@ -21,6 +21,7 @@ from etl_assets.errors import SinkFenced, SinkRefused, SinkUnavailable
 from etl_assets.sinks.kafka import topics
 from etl_assets.sinks.kafka.sink import KafkaSink
 from etl_assets.sinks.kafka.topics import NewTopicSettings
+from etl_assets.sources.kafka.heard import Heard
 from etl_assets.stack.kafka import KafkaServer
 from etl_assets_tests.reference.peak_memory import growth
 from etl_assets_tests.sinks.contract import SinkContract
@@ -135,14 +136,14 @@ def test_a_topic_that_the_broker_still_lists_after_its_deletion_is_created_again
     kafka_server, topic, monkeypatch
 ):
     admin, settings = AdminClient({"bootstrap.servers": kafka_server.url}), NewTopicSettings(partitions=3)
-    before = topics.ensure(admin, topic, settings)
+    before = topics.ensure(admin, topic, settings, Heard())
     listings = [admin.list_topics(timeout=30)]
     admin.delete_topics([topic])[topic].result()
     time.sleep(1)
     # A broker may answer so for a moment; here it is made to.
     now = admin.list_topics
     monkeypatch.setattr(admin, "list_topics", lambda **more: listings.pop() if listings else now(**more))
-    after = topics.ensure(admin, topic, settings)
+    after = topics.ensure(admin, topic, settings, Heard())
     assert after.topic_id != before.topic_id
     assert after.partitions == 3
 

@@ -112,8 +112,15 @@ class Topic:
         """Run the step that ingests the topic, in this process."""
         if failpoint:
             os.environ["ETL_ASSETS_FAILPOINT"] = failpoint
+        return self._run(SOURCE, list(days) or [today()], session)
+
+    def load(self, session: Any) -> StepReport:
+        """Run the step that makes the rows of the pipeline's table, in this process."""
+        return self._run("people", [], session)
+
+    def _run(self, stage: str, days: Sequence[dt.date], session: Any) -> StepReport:
         settings = load_settings({"ETL_ASSETS_HOME": str(self.home.path)})
-        domain = place(settings.placement(), SOURCE)
+        domain = place(settings.placement(), stage)
         context = StepContext(
             session=no_session if session is None else lambda: session,
             domain=domain,
@@ -121,7 +128,7 @@ class Topic:
             lock_wait_seconds=30,
         )
         arguments = StepArguments(settings=settings, context=context, mode=ReadMode.INCREMENTAL)
-        return domain.catalog.stage(SOURCE).build_step(arguments).run(list(days) or [today()])
+        return domain.catalog.stage(stage).build_step(arguments).run(days)
 
     def ingest_and_die(self, failpoint: str) -> None:
         """Run the step in a process that ends at a failpoint."""

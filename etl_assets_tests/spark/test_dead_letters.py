@@ -7,7 +7,9 @@ import json
 import pytest
 
 from etl_assets.errors import InputError
+from etl_assets.observability.dead_letters import read_dead_letters
 from etl_assets.sources.replays import event_again, record_again, submit_replays
+from etl_assets.steps.discard_dead_letters import DiscardDeadLetters
 from etl_assets.steps.step import ReadMode
 from etl_assets_tests.pipeline import DAY, event
 
@@ -81,6 +83,27 @@ def test_a_letter_of_normalize_that_is_refused_again_tells_the_new_reason_under_
     audit = [row for row in pipeline.rows("audit_log", order_by="attempt") if row["stage"] == "normalize"]
     assert [row["outcome"] for row in audit] == ["rejected", "rejected", "normalized"]
     assert [row["attempt"] for row in audit] == [1, 2, 3]
+
+
+def test_a_letter_that_is_discarded_while_its_replay_waits_ends_as_the_replay_does(pipeline):
+    pipeline.land(["first bad", "second bad", "third bad"])
+    pipeline.run(only=STEPS)
+    letters = {row["record"]: row["dead_letter_id"] for row in pipeline.rows("dead_letters")}
+    first, second, third = letters["first bad"], letters["second bad"], letters["third bad"]
+    submit_replays(pipeline.domain, [record_again(DAY, first, 2, b'{"still": "bad"}')])
+    submit_replays(pipeline.domain, [record_again(DAY, second, 2, json.dumps(event(2)).encode())])
+    found = read_dead_letters(pipeline.domain, dead_letter_id=[first, second, third])
+    DiscardDeadLetters(context=pipeline.context, letters=found, reason="a test").run()
+    for mode in (ReadMode.INCREMENTAL, ReadMode.WHOLE):
+        pipeline.run(mode=mode, only=STEPS)
+        ends = {row["dead_letter_id"]: row for row in pipeline.rows("dead_letters")}
+        assert {each: (row["state"], row["attempts"]) for each, row in ends.items()} == {
+            first: ("open", 2),
+            second: ("replayed", 2),
+            third: ("discarded", 1),
+        }
+        assert ends[first]["record"] == '{"still": "bad"}'
+        assert "discarded" not in ends[first]["error"]
 
 
 def test_a_letter_whose_event_came_by_another_way_is_closed_when_it_is_handed_in(pipeline):

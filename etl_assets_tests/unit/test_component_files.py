@@ -13,7 +13,7 @@ from etl_assets.cli.pipelines import pipelines
 from etl_assets.installed import installed
 from etl_assets.pipelines.component_files import read_component_file, read_components
 from etl_assets.pipelines.dagster_project import defs_folder
-from etl_assets.pipelines.spec import FilesSource
+from etl_assets.pipelines.files_spec import FilesSource
 from etl_assets.settings import load_installation, load_settings
 from etl_assets_tests.components.dagster_project import (
     BROKEN,

@@ -15,12 +15,12 @@ from etl_assets.pipelines.catalog import Catalog
 from etl_assets.pipelines.cross_checks import checked
 from etl_assets.pipelines.dagster_names import RESERVED
 from etl_assets.pipelines.environment_references import replace_references
+from etl_assets.pipelines.files_spec import FilesSource
 from etl_assets.pipelines.pipeline import Pipeline
 from etl_assets.pipelines.pipeline_file import PipelineFile, parse_pipeline, read_pipeline_files
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.pipelines.problem import Problem
 from etl_assets.pipelines.resolved import resolved
-from etl_assets.pipelines.spec import FilesSource
 from etl_assets.pipelines.stage import SystemTable
 from etl_assets.pipelines.yaml_tree import MAX_BYTES, MAX_VALUES, read_tree
 

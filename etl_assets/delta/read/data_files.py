@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from etl_assets.delta.snapshot import Snapshot
+
 ROWS_AT_ONCE = 100_000
 
 
@@ -39,6 +41,40 @@ def pieces_of(
     """
     with whole_file(path):
         yield from _pieces_of(path, schema, at_once, between)
+
+
+def batches_of_snapshot(
+    snapshot: Snapshot, columns: Sequence[str], wanted: Any = None, *, at_once: int = ROWS_AT_ONCE
+) -> Iterator[pa.RecordBatch]:
+    """Yield rows of one version of a table, always in the same order.
+
+    Little is read ahead, so that memory does not grow with their number.
+
+    Args:
+        snapshot: The version.
+        columns: The columns to read.
+        wanted: A condition of pyarrow; None for all rows. Files that statistics exclude stay closed.
+        at_once: Number of rows in a batch.
+
+    Raises:
+        OSError: a data file is gone or damaged; it has the file's name, see `whole_file`.
+    """
+    dataset = snapshot.dataset()
+    # A log lists files in another order than the checkpoint that replaces it.
+    for fragment in sorted(dataset.get_fragments(filter=wanted), key=lambda each: each.path):
+        scanner = fragment.scanner(
+            schema=dataset.schema,
+            columns=list(columns),
+            filter=wanted,
+            batch_size=at_once,
+            batch_readahead=1,
+            fragment_readahead=1,
+            use_threads=False,
+        )
+        with whole_file(snapshot.folder / fragment.path):
+            for batch in scanner.to_batches():
+                if batch.num_rows:
+                    yield batch
 
 
 @contextmanager

@@ -83,14 +83,14 @@ class KafkaSink:
 
     def prepare(self, contract: TableContract) -> None:
         with self._naming():
-            self._topic = topics.ensure(self._admin, self._topic_name, self._create)
+            self._topic = topics.ensure(self._admin, self._topic_name, self._create, self._heard)
         self._contract = contract
 
     def position(self) -> SinkPosition | None:
         """Return the position that was committed last. Ends the transaction of a producer before this one."""
         with self._naming():
             if self._topic is None:
-                self._topic = topics.ensure(self._admin, self._topic_name, self._create)
+                self._topic = topics.ensure(self._admin, self._topic_name, self._create, self._heard)
             self._opened(self._topic)
             return reading.position(
                 self._settings,

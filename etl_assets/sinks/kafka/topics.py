@@ -12,6 +12,8 @@ from etl_assets.errors import SinkRefused
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
+    from etl_assets.sources.kafka.heard import Heard
+
 TIMEOUT_SECONDS = 30
 POSITIONS = ".etl-assets-positions"
 _SETTLE_SECONDS = 15
@@ -41,8 +43,14 @@ class Topic:
     max_message_bytes: int
 
 
-def ensure(admin: AdminClient, name: str, create: NewTopicSettings | None) -> Topic:
+def ensure(admin: AdminClient, name: str, create: NewTopicSettings | None, heard: Heard) -> Topic:
     """Return the target's topic, created if that is wanted, and create the topic of positions beside it.
+
+    Args:
+        admin: The client.
+        name: The topic.
+        create: How it is created if it is missing; None to refuse that.
+        heard: What the client reports.
 
     Raises:
         SinkRefused: there is no such topic, and it is not to be created.
@@ -53,7 +61,7 @@ def ensure(admin: AdminClient, name: str, create: NewTopicSettings | None) -> To
     deadline = time.monotonic() + _SETTLE_SECONDS
     while True:
         try:
-            _create_missing(admin, name, create)
+            _create_missing(admin, name, create, heard)
             return describe(admin, name)
         except KafkaException as error:
             if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART" or time.monotonic() > deadline:
@@ -77,8 +85,8 @@ def describe(admin: AdminClient, name: str) -> Topic:
     )
 
 
-def _create_missing(admin: AdminClient, name: str, create: NewTopicSettings | None) -> None:
-    there = admin.list_topics(timeout=TIMEOUT_SECONDS).topics
+def _create_missing(admin: AdminClient, name: str, create: NewTopicSettings | None, heard: Heard) -> None:
+    there = heard.ask(lambda turn: admin.list_topics(timeout=turn), TIMEOUT_SECONDS, admin).topics
     if name not in there:
         if create is None:
             raise SinkRefused(

@@ -37,18 +37,23 @@ UNREADABLE = (
 """What reading bytes that are no value of their schema raises."""
 
 Decode = Callable[[bytes], bytes]
+LogicalTypes = Callable[[Any, Mapping[str, Any]], Callable[[Any], Any] | None]
+"""Returns how values of a parsed schema are changed, by the schema and the named ones; None: not at all."""
 
 
 class SchemaUnusable(ValueError):
     """A schema is no schema of Avro, or one whose values cannot be read safely."""
 
 
-def avro_decoder(text: str, referenced: Iterable[str] = ()) -> Decode:
+def avro_decoder(
+    text: str, referenced: Iterable[str] = (), logical_types: LogicalTypes | None = None
+) -> Decode:
     """Return what turns a value of a schema into JSON. It raises one of `UNREADABLE` for other bytes.
 
     Args:
         text: The schema.
         referenced: Schemas that it refers to, each after those that it refers to itself.
+        logical_types: Types that Avro does not know; None: there are none.
 
     Raises:
         SchemaUnusable: it is no schema, or its values may be endless.
@@ -65,6 +70,7 @@ def avro_decoder(text: str, referenced: Iterable[str] = ()) -> Decode:
         raise SchemaUnusable("it is no schema of Avro") from error
     _expect_bounded(parsed, named)
     has_floats = _has_floats(parsed, named)
+    convert = None if logical_types is None else logical_types(parsed, named)
     read = _reader(is_recursive=_is_recursive(parsed, named, (), set()))
 
     def decode(content: bytes) -> bytes:
@@ -72,6 +78,8 @@ def avro_decoder(text: str, referenced: Iterable[str] = ()) -> Decode:
         value = read(stream, parsed, None)
         if (left := len(content) - stream.tell()) > 0:
             raise ValueError(f"{left} bytes are left over")
+        if convert is not None:
+            value = convert(value)
         return orjson.dumps(_exact(value) if has_floats else value, default=_written, option=_OPTIONS)
 
     return decode

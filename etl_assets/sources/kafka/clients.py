@@ -15,7 +15,7 @@ from etl_assets.sources.kafka.heard import Heard
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
-    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 _OPTIONS = {
     "enable.auto.commit": False,
@@ -87,6 +87,20 @@ class SourceClients:
             options: dict[str, Any] = {**self._options, **own}
             self._made_admin = self.answer(lambda: AdminClient(options))
         return self._made_admin
+
+    def metadata(self, seconds: float) -> ClusterMetadata:
+        """Return what the brokers say of the topic; asked in turns, so that a refused password ends it early.
+
+        Raises:
+            SourceRefused: the brokers do not let the client in.
+            SourceUnavailable: they do not answer within the seconds.
+        """
+        consumer = self.consumer()
+        return self.answer(
+            lambda: self._heard.ask(
+                lambda turn: consumer.list_topics(self._topic, timeout=turn), seconds, consumer
+            )
+        )
 
     def close(self) -> None:
         """Close the clients."""

@@ -47,8 +47,16 @@ def client_options(source: KafkaSource, settings: Settings) -> dict[str, Any]:
     return connection_of(source, settings).client_options()
 
 
-def registry_values(source: KafkaSource, settings: Settings) -> RegistryValues | None:
+def registry_values(
+    source: KafkaSource, settings: Settings, *, has_change_events: bool = False
+) -> RegistryValues | None:
     """Return what decodes the values of a source; None for JSON without a schema.
+
+    Args:
+        source: The source.
+        settings: The platform file.
+        has_change_events: Whether its records are events of Debezium: their keys are decoded too, and values
+            of its logical types are what columns take.
 
     Raises:
         SourceRefused: the connection is missing, or names no registry.
@@ -75,4 +83,14 @@ def registry_values(source: KafkaSource, settings: Settings) -> RegistryValues |
         timeout_seconds=registry.timeout_seconds,
         topic=source.topic,
     )
-    return RegistryValues(client, is_avro=source.format is ValueFormat.AVRO)
+    logical_types = None
+    if has_change_events:
+        from etl_assets.sources.debezium.avro_types import conversion_of
+
+        logical_types = conversion_of
+    return RegistryValues(
+        client,
+        is_avro=source.format is ValueFormat.AVRO,
+        logical_types=logical_types,
+        decodes_keys=has_change_events,
+    )

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
+Answer = TypeVar("Answer")
 _FRESH_SECONDS = 60.0
 _POLLS = 10
-_TURN_SECONDS = 5.0
+_TURN_SECONDS = 2.0
+"""A client reports a refused password or certificate long before a call to it gives up."""
 _PASSING = ("transport failure", "disconnected", "timed out", "connection reset", "eof")
 """Words of a report that a broker went away in the middle of a handshake."""
 
@@ -43,8 +45,8 @@ class Heard:
             for _ in range(_POLLS if client is not None else 0):
                 client.poll(0.01)
 
-    def ask(self, call: Callable[[float], object], seconds: float, client: Any) -> None:
-        """Make a call that takes a timeout and may be repeated, in short turns.
+    def ask(self, call: Callable[[float], Answer], seconds: float, client: Any) -> Answer:
+        """Return the answer of a call that takes a timeout and may be repeated, made in short turns.
 
         It ends at once when the client reports what an operator must change: to the call itself that is a
         timeout like any other.
@@ -62,13 +64,11 @@ class Heard:
         deadline = time.monotonic() + seconds
         while True:
             try:
-                call(max(0.1, min(_TURN_SECONDS, deadline - time.monotonic())))
+                return call(max(0.1, min(_TURN_SECONDS, deadline - time.monotonic())))
             except KafkaException as error:
                 self.listen(client)
-                if self.refusal or not error.args[0].retriable() or time.monotonic() >= deadline:
+                if self.refusal or not _is_silence(error.args[0]) or time.monotonic() >= deadline:
                     raise
-            else:
-                return
 
     @property
     def refusal(self) -> tuple[str, str] | None:
@@ -76,6 +76,13 @@ class Heard:
         if self._refusal is None or time.monotonic() - self._refusal[0] > _FRESH_SECONDS:
             return None
         return self._refusal[1], self._refusal[2]
+
+
+def _is_silence(error: KafkaError) -> bool:
+    """Return whether a call may be answered if it is made again."""
+    from confluent_kafka import KafkaError
+
+    return error.retriable() or error.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT)
 
 
 def fix_of(error: KafkaError) -> str | None:

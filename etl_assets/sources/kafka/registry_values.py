@@ -17,7 +17,7 @@ from etl_assets.contracts.canonical_json import Refused
 from etl_assets.contracts.envelope import BadRecord
 from etl_assets.contracts.reasons import DeadLetterReason
 from etl_assets.errors import SourceRefused
-from etl_assets.sources.kafka.avro_values import UNREADABLE, SchemaUnusable, avro_decoder
+from etl_assets.sources.kafka.avro_values import UNREADABLE, LogicalTypes, SchemaUnusable, avro_decoder
 from etl_assets.sources.kafka.registry import AVRO, JSON, RegisteredSchema
 
 if TYPE_CHECKING:
@@ -34,10 +34,21 @@ class RegistryValues:
     Args:
         client: The registry.
         is_avro: Whether values are Avro; otherwise JSON with a JSON Schema.
+        logical_types: Returns how values of an Avro schema are changed, because of types that Avro does not
+            know; None: they are not.
+        decodes_keys: Whether keys are such values too.
     """
 
-    def __init__(self, client: RegistryClient, *, is_avro: bool) -> None:
-        self._client, self._is_avro = client, is_avro
+    def __init__(
+        self,
+        client: RegistryClient,
+        *,
+        is_avro: bool,
+        logical_types: LogicalTypes | None = None,
+        decodes_keys: bool = False,
+    ) -> None:
+        self._client, self._is_avro, self._logical_types = client, is_avro, logical_types
+        self.decodes_keys = decodes_keys
         self._decoders: dict[int, Callable[[bytes], bytes]] = {}
 
     def decode(self, value: bytes) -> bytes | BadRecord:
@@ -83,7 +94,7 @@ class RegistryValues:
         if not self._is_avro:
             return _json
         try:
-            return avro_decoder(schema.text, self._references(schema))
+            return avro_decoder(schema.text, self._references(schema), self._logical_types)
         except SchemaUnusable as error:
             return f"the schema {schema_id} cannot be used: {error}"
         except ImportError as error:

@@ -334,8 +334,7 @@ class KafkaTopic:
         from confluent_kafka import KafkaException, TopicPartition
 
         consumer = self._clients.consumer()
-        found = self._clients.answer(lambda: consumer.list_topics(self._topic, timeout=ANSWER_SECONDS))
-        described = found.topics[self._topic]
+        described = self._clients.metadata(ANSWER_SECONDS).topics[self._topic]
         if described.error is not None:
             raise self._clients.error(KafkaException(described.error))
         bounds = {}

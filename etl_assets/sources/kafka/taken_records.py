@@ -62,6 +62,8 @@ class TakenRecords:
         if values is not None:
             columns[3:4], reasons = _decoded(columns[3], values)
             columns += reasons
+            if values.decodes_keys:
+                columns[2] = _decoded_keys(columns[2], values)
         schema = staged_schema(decoded=values is not None)
         arrays = [pa.array(each, field.type) for each, field in zip(columns, schema, strict=True)]
         return cls(rows=pa.RecordBatch.from_arrays(arrays, schema=schema))
@@ -95,6 +97,15 @@ class TakenRecords:
 
 def _headers(headers: Any) -> list[dict[str, Any]] | None:
     return [{"name": name, "value": content} for name, content in headers] if headers else None
+
+
+def _decoded_keys(keys: Sequence[bytes | None], decoder: RegistryValues) -> list[bytes | None]:
+    """Return decoded keys; one that has no schema stays as it is."""
+    found: list[bytes | None] = []
+    for key in keys:
+        decoded = None if key is None else decoder.decode(key)
+        found.append(key if isinstance(decoded, BadRecord) else decoded)
+    return found
 
 
 def _decoded(

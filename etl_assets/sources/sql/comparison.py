@@ -24,6 +24,8 @@ import orjson
 
 from etl_assets.contracts import canonical_json
 from etl_assets.contracts.canonical_json import Refused
+from etl_assets.delta.read.data_files import batches_of_snapshot
+from etl_assets.delta.write.writing import storage_named
 from etl_assets.sources.ranges import RangeRead
 from etl_assets.sources.sql.row_ids import RowIds, lines_of
 from etl_assets.sources.sql.staged import (
@@ -79,10 +81,17 @@ class QueryComparison:
             version: The version to compare with.
             found: The range, as it was read.
             folder: The folder of its files.
+
+        Raises:
+            FilesGone, ReplicaCorrupt: a file of the table is gone or damaged.
         """
         snapshot = table.snapshot(version)
         if snapshot is None or not any(True for _ in snapshot.files()):
             return found  # nothing is known, so every row is new and none is gone
+        with storage_named(table):
+            return self._compared(snapshot, found, folder)
+
+    def _compared(self, snapshot: Snapshot, found: RangeRead, folder: Path) -> RangeRead:
         load = found.read.end[QUERY].get("load")
         day = folder / found.read.details["day"]
         # 1. Leave out rows that have not changed.
@@ -207,13 +216,4 @@ def _is_newer(order: Any, offset: int, before: _Known) -> bool:
 
 
 def _batches(snapshot: Snapshot, columns: Sequence[str], wanted: Any) -> Iterator[pa.RecordBatch]:
-    """Yield rows in batches; little is read ahead, so that memory does not grow with their number."""
-    scanner = snapshot.dataset().scanner(
-        columns=list(columns),
-        filter=wanted,
-        batch_size=_ROWS_AT_ONCE,
-        batch_readahead=1,
-        fragment_readahead=1,
-        use_threads=False,
-    )
-    yield from scanner.to_batches()
+    yield from batches_of_snapshot(snapshot, columns, wanted, at_once=_ROWS_AT_ONCE)
