@@ -25,6 +25,7 @@ _BLOCKS = {
         "SqlSource",
         "PostgresCdcSource",
         "DebeziumSource",
+        "TableSource",
     ),
     "columns": ("ColumnSpec",),
     "schedule": ("ScheduleSpec",),
@@ -59,6 +60,7 @@ _TITLES = {
     "SqlSource": "`source`, type `sql`",
     "PostgresCdcSource": "`source`, type `postgres_cdc`",
     "DebeziumSource": "`source`, type `debezium`",
+    "TableSource": "`source`, type `table`",
     "ColumnSpec": "`columns.<name>`",
     "FilterTransform": "`transforms[]`, type `filter`",
     "MapTransform": "`transforms[]`, type `map`",
@@ -148,7 +150,7 @@ _RULES = """\
 - A pipeline has four tables: `<name>_source` with the accepted records as they came, the table itself, and for each of the two
   `<table>_rejects`. Each [sink](sinks.md) adds `<table>_to_<sink>` and `<table>_to_<sink>_rejects`. A table with `write_mode: apply_changes` has `<table>_tombstones` too. None of these names may be taken by another
   pipeline or by the platform.
-- `lookup` may name tables of built-in pipelines and of other files. Lookups may not go in a circle.
+- `lookup` and a source of type `table` may name tables of built-in pipelines and of other files. They may not go in a circle.
 - Built-in pipelines can be [left out](operations.md#leave-the-orders-out): their names are free then.
 - YAML is read as version 1.2 has it: `on`, `yes` and `no` are texts, and so are days. `*aliases` may repeat a block; `<<` and tags
   are refused. A file has at most 1 MB.
@@ -235,6 +237,12 @@ transforms:
   one branch and kept on another one is not filtered, nor is one that `sql` takes on another one, as the other side of a join. With
   `append` each record may have one row at the end.
 - Rows that several transforms take are computed once.
+
+## Pipelines that build on each other
+
+The tasks of a larger DAG are pipelines: a source of type `table` follows the table of another pipeline, with its deletes. Several pipelines may
+follow one table, each at its own pace, and `lookup` and `sql` read any number of tables. One that fails stops only those that follow its table,
+and they go on when it does. See [Tables of other pipelines](sources.md#tables-of-other-pipelines).
 
 ## Deletes
 

@@ -56,6 +56,6 @@ def _is_scheduled(stage: Stage, catalog: Catalog) -> bool:
 
 
 def _writers(stage: Stage, catalog: Catalog) -> tuple[Stage, ...]:
-    """Return the stages that write the stage's inputs and lookups, each once."""
-    found = (catalog.stage_of(name) for name in (*stage.inputs, *stage.lookups))
+    """Return the stages that write what the stage reads, each once."""
+    found = (catalog.stage_of(name) for name in (*stage.inputs, *stage.lookups, *stage.follows))
     return tuple({each.name: each for each in found if each is not None}.values())

@@ -25,6 +25,7 @@ from etl_assets.pipelines.source_specs import (
     SqlSource,
     TombstonePolicy,
 )
+from etl_assets.pipelines.table_source_spec import TABLE, TABLE_DELETED_FIELD, TableSource
 
 if TYPE_CHECKING:
     from etl_assets.ingest.file_source import FileSource, Ranges
@@ -71,6 +72,9 @@ def source_opener(tables: DeclaredTables) -> OpenSource:
                 id_fields = source.id or tuple(reversed(source.keys))
             case PostgresCdcSource():
                 ranges, id_fields = _log(tables.spec, source, settings), source.id
+            case TableSource():
+                ranges = _changes(tables, source, domain)
+                id_fields = tables.contract_of(source.table).merge_key
             case DebeziumSource(from_=FilesSource() as files):
                 folder = _folders(files, settings)
                 of_replays = _change_events(tables.spec, source, folder.format)
@@ -235,6 +239,42 @@ def _log(spec: PipelineSpec, source: PostgresCdcSource, settings: Settings) -> R
         open=lambda: open_log(spec, source, settings),
         format=StagedChanges(),
         max_records=source.max_batch_records,
+    )
+
+
+def _changes(tables: DeclaredTables, source: TableSource, domain: FailureDomain) -> Ranges:
+    from etl_assets.ingest.file_source import Ranges
+    from etl_assets.pipelines.followed_tables import columns_of_records, needs_former_values
+    from etl_assets.sources.sql.comparison import QueryComparison
+    from etl_assets.sources.sql.staged import QueryLines
+    from etl_assets.sources.table.source import FollowedTable
+    from etl_assets.sources.table.staged import TableComparison
+    from etl_assets.steps.step import platform_table
+
+    contract = tables.contract_of(source.table)
+    stage = domain.catalog.stage_of(source.table)
+    with_former = needs_former_values(tables)
+    return Ranges(
+        source=TABLE,
+        label=f"the table {source.table}",
+        open=lambda: FollowedTable(
+            table=platform_table(source.table, domain),
+            contract=contract,
+            columns=columns_of_records(contract),
+            has_deletes=stage is not None and stage.tombstones is not None,
+            with_former=with_former,
+        ),
+        format=QueryLines(deleted_field=TABLE_DELETED_FIELD),
+        max_records=source.max_batch_records,
+        compare=TableComparison(
+            name=source.table,
+            of_query=QueryComparison(
+                source=TABLE,
+                id=contract.merge_key,
+                deleted_field=TABLE_DELETED_FIELD,
+                with_former=with_former,
+            ),
+        ),
     )
 
 

@@ -51,7 +51,7 @@ class Catalog:
                 table=name,
             )
         for stage in self.stages:
-            for name in (*stage.inputs, *stage.driving_inputs, *stage.lookups):
+            for name in (*stage.inputs, *stage.driving_inputs, *stage.lookups, *stage.follows):
                 if name not in names:
                     raise ContractError(
                         f"{stage.name} reads {name!r}, which is no table of the catalog",

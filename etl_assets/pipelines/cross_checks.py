@@ -1,4 +1,4 @@
-"""What pipeline files show only together: names that are taken, and tables that are looked up.
+"""What pipeline files show only together: names that are taken, and tables that others read.
 
 A problem belongs to the file that causes it. Of two files that want one name, it is the later one by file
 name, so that the earlier one keeps working.
@@ -19,19 +19,22 @@ from etl_assets.pipelines.catalog import Catalog
 from etl_assets.pipelines.connection_rights import ConnectionRights
 from etl_assets.pipelines.dagster_names import FAILURE_DOMAINS, RESERVED
 from etl_assets.pipelines.declared import DeclaredTables
+from etl_assets.pipelines.followed_tables import problems_of_followed
 from etl_assets.pipelines.origin import DeclarationOrigin
 from etl_assets.pipelines.pipeline_file import PipelineFile
 from etl_assets.pipelines.problem import Path, Problem, near
+from etl_assets.pipelines.python_functions import module_problems
 from etl_assets.pipelines.schedule_checks import with_schedule_problems
 from etl_assets.pipelines.sink_checks import problems_of_sinks, problems_of_targets
 from etl_assets.pipelines.spec import PipelineSpec
-from etl_assets.pipelines.table_owners import TableOwners, lookups, table_names
+from etl_assets.pipelines.table_owners import TableOwners, table_names, tables_read
 
 
 def checked(
     files: Sequence[PipelineFile],
     catalog_base: Catalog,
     connections: Sequence[ConnectionRights] | None = None,
+    modules: Sequence[str] | None = None,
 ) -> tuple[PipelineFile, ...]:
     """Return the files, with the problems that they have together.
 
@@ -39,7 +42,10 @@ def checked(
         files: Files that are read, in the order of their names.
         catalog_base: The built-in pipelines and the platform's own tables.
         connections: The connections of the platform file; None: sinks are not compared with them.
+        modules: Python modules that transforms of files may name; None: any.
     """
+    if modules is not None:
+        files = tuple(file.with_problems(module_problems(file, modules)) for file in files)
     if connections is not None:
         files = tuple(file.with_problems(problems_of_targets(file, connections)) for file in files)
     files = with_schedule_problems(files, [each.name for each in catalog_base.pipelines if each.path])
@@ -71,7 +77,7 @@ class _Check:
     Attributes:
         broken: Problems of files that are wrong whatever becomes of the others.
         clashing: Problems of files that want a name which is taken.
-        waiting: Problems of files that look up tables of files with problems.
+        waiting: Problems of files that read tables of files with problems.
     """
 
     files: Sequence[PipelineFile]
@@ -99,7 +105,7 @@ class _Check:
         while ready := [
             index
             for index, spec in open_.items()
-            if all(self._is_there(index, name) for _, name in lookups(spec))
+            if all(self._is_there(index, name) for _, name in tables_read(spec))
         ]:
             for index in ready:
                 self._resolve(index, open_.pop(index))
@@ -146,6 +152,7 @@ class _Check:
             return
         file = self.files[index]
         if problems := [
+            *problems_of_followed(file, spec, self.contracts, self.base, self.files),
             *_key_problems(file, spec, tables.table),
             *problems_of_sinks(file, spec, tables),
         ]:
@@ -164,7 +171,7 @@ class _Check:
         needs = {
             index: {
                 owner[name]
-                for _, name in lookups(spec)
+                for _, name in tables_read(spec)
                 if name in owner and self.owners.are_read_by(self.files[index], name)
             }
             for index, spec in open_.items()
@@ -172,7 +179,7 @@ class _Check:
         for index, spec in open_.items():
             file = self.files[index]
             circle = _circle(index, needs)
-            for place, name in lookups(spec):
+            for place, name in tables_read(spec):
                 if self._is_there(index, name):
                     continue
                 maker = self._broken_maker(file, name)
@@ -184,10 +191,12 @@ class _Check:
                     self._add(self.broken, index, file.problem(place, f"there is no table `{name}`", fix))
                 elif owner.get(name) in circle:
                     way = " → ".join(self.files[each].name for each in (*circle, circle[0]))
-                    message = f"lookups go in a circle: {way}"
-                    self._add(
-                        self.broken, index, file.problem(place, message, "take one of these lookups out")
+                    is_followed = place[0] == "source"
+                    message = (
+                        f"{'pipelines follow each other' if is_followed else 'lookups go'} in a circle: {way}"
                     )
+                    fix = "follow a table outside of it" if is_followed else "take one of these lookups out"
+                    self._add(self.broken, index, file.problem(place, message, fix))
                 else:
                     message = (
                         f"the table `{name}` is of the pipeline {declared.get(name) or maker}, which has"

@@ -29,7 +29,7 @@ def pipeline_schema() -> dict[str, Any]:
     name = {**definitions["PartitionBy"]["properties"]["column"], "description": "the column"}
     laid_out_by["anyOf"] = [name, *laid_out_by["anyOf"]]
     after = definitions["ScheduleSpec"]["properties"]["after"]
-    listed = {key: after.pop(key) for key in ("type", "items", "maxItems")}
+    listed = {key: after.pop(key) for key in ("type", "items")}
     after["anyOf"] = [listed, listed["items"]]
     return {
         "$schema": _DRAFT,

@@ -22,7 +22,7 @@ from etl_assets.contracts.tables.tombstones import tombstones_name
 from etl_assets.contracts.write_mode import WriteMode
 from etl_assets.pipelines.dagster_names import owner
 from etl_assets.pipelines.debezium_spec import DebeziumSource
-from etl_assets.pipelines.deleted_rows import expect_deletes
+from etl_assets.pipelines.deleted_rows import expect_deletes, field_of_gone_rows
 from etl_assets.pipelines.files_spec import FilesSource
 from etl_assets.pipelines.log_changes import applied, expect_fit, is_applied, log_of
 from etl_assets.pipelines.partition_by import PartitionByOrName
@@ -31,6 +31,7 @@ from etl_assets.pipelines.schedule_spec import ScheduleSpec
 from etl_assets.pipelines.sink_specs import SinkSpec
 from etl_assets.pipelines.source_specs import HttpSource, KafkaSource, SqlSource
 from etl_assets.pipelines.spec_fields import Name, Number, Spec, SqlText, TypeName
+from etl_assets.pipelines.table_source_spec import TableSource
 from etl_assets.pipelines.transform_specs import Transform
 
 
@@ -64,7 +65,7 @@ Columns = Annotated[
     Field(min_length=1, description="`name: type`, or a mapping with rules"),
 ]
 Source = Annotated[
-    FilesSource | HttpSource | KafkaSource | SqlSource | PostgresCdcSource | DebeziumSource,
+    FilesSource | HttpSource | KafkaSource | SqlSource | PostgresCdcSource | DebeziumSource | TableSource,
     Field(discriminator="type", description="where the records come from"),
 ]
 
@@ -174,10 +175,9 @@ class TableSpec(Spec):
 
 
 DELETED_COLUMN = "deleted_in_source"
-"""Column by which rows that are gone from a query are deleted; no table stores it."""
+"""Column by which rows that are gone from the source are deleted; no table stores it."""
 IS_GONE = f"coalesce({DELETED_COLUMN}, false)"
 """The condition on the records of such rows."""
-_DELETED = ColumnSpec.model_validate({"type": "boolean", "from": "sql.deleted"})
 
 
 class PipelineSpec(Spec):
@@ -231,11 +231,11 @@ class PipelineSpec(Spec):
     @model_validator(mode="after")
     def _rows_that_are_gone_are_deleted(self) -> PipelineSpec:
         """Let the table apply the deletes that the source reports, by a column that it does not store."""
-        source, table = self.source, self.table
-        if not isinstance(source, SqlSource) or not source.reports_deletes:
+        table = self.table
+        if (from_ := field_of_gone_rows(self)) is None:
             return self
-        field = self.columns.get(DELETED_COLUMN)
-        if field == _DELETED and DELETED_COLUMN in table.except_column_list:
+        column = ColumnSpec.model_validate({"type": "boolean", "from": from_})
+        if self.columns.get(DELETED_COLUMN) == column and DELETED_COLUMN in table.except_column_list:
             return self  # it was done before this declaration was written down
         expect_deletes(self, DELETED_COLUMN)
         deletes = IS_GONE
@@ -247,7 +247,7 @@ class PipelineSpec(Spec):
             "except_column_list": (*table.except_column_list, DELETED_COLUMN),
         }
         # A declaration does not change after this.
-        object.__setattr__(self, "columns", {**self.columns, DELETED_COLUMN: _DELETED})
+        object.__setattr__(self, "columns", {**self.columns, DELETED_COLUMN: column})
         object.__setattr__(self, "table", table.model_copy(update=changed))
         return self
 

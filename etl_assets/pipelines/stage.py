@@ -37,6 +37,8 @@ class Stage:
             and its rows cannot be made again.
         driving_inputs: The inputs that start a day of which the table has no rows yet. Empty: all inputs.
         lookups: Names of tables that it looks values up in. A change in one of them makes no row again.
+        follows: Names of the tables whose changes are the records of its source, with a position in each. An
+            undo of one of them is more changes.
         rejects: The table of the rows it rejects; None if it rejects none.
         tombstones: The table with the tombstones of the rows it deletes; None if it deletes none. An undo
             leaves it as it is: the run that makes the rows again replaces it.
@@ -65,6 +67,7 @@ class Stage:
     inputs: tuple[str, ...] = ()
     driving_inputs: tuple[str, ...] = ()
     lookups: tuple[str, ...] = ()
+    follows: tuple[str, ...] = ()
     rejects: TableContract | None = None
     tombstones: TableContract | None = None
     undo: UndoPolicy = field(default_factory=UndoPolicy)

@@ -1,6 +1,6 @@
 """Whose tables there are, and which declaration may read which.
 
-Belongs here: the tables and lookups that a declaration names, and their owners. Does not belong here: names
+Belongs here: the tables that a declaration has and reads, and their owners. Does not belong here: names
 that are taken, and tables that are missing (`cross_checks.py`).
 """
 
@@ -14,6 +14,7 @@ from etl_assets.pipelines.origin import DEFAULT_TENANT, DeclarationOrigin
 from etl_assets.pipelines.pipeline_file import PipelineFile
 from etl_assets.pipelines.problem import Path
 from etl_assets.pipelines.spec import PipelineSpec
+from etl_assets.pipelines.table_source_spec import TableSource
 from etl_assets.pipelines.transform_specs import LookupTransform
 
 
@@ -65,3 +66,15 @@ def lookups(spec: PipelineSpec) -> Iterator[tuple[Path, str]]:
     for index, transform in enumerate(spec.transforms):
         if isinstance(transform, LookupTransform):
             yield ("transforms", index, "table"), transform.table
+
+
+def followed(spec: PipelineSpec) -> Iterator[tuple[Path, str]]:
+    """Yield the table whose changes are the pipeline's records, if there is one."""
+    if isinstance(spec.source, TableSource):
+        yield ("source", "table"), spec.source.table
+
+
+def tables_read(spec: PipelineSpec) -> Iterator[tuple[Path, str]]:
+    """Yield the tables that a pipeline follows or looks values up in, with their places."""
+    yield from followed(spec)
+    yield from lookups(spec)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from etl_assets.ingest.build_step import ingest_files
 from etl_assets.ingest.open_source import source_opener
-from etl_assets.pipelines.cross_checks import lookups
 from etl_assets.pipelines.declared import DeclaredTables
 from etl_assets.pipelines.pipeline import FindHistory, FindTraced, Pipeline
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.pipelines.stage import BuildStep, OpenSource, Stage
+from etl_assets.pipelines.table_owners import followed, lookups
 from etl_assets.pipelines.undo_policy import UndoPolicy
 from etl_assets.steps.delivery_stage import delivery_stage
 from etl_assets.steps.invariants import has_dense_offsets
@@ -53,6 +53,7 @@ def declared_pipeline(tables: DeclaredTables) -> Pipeline:
                 group=spec.name,
                 placement=PlacementClass.INGEST,
                 source=opened,
+                follows=tuple(name for _, name in followed(spec)),
                 rejects=tables.source_rejects,
                 undo=kept,
                 undo_of_rejects=kept,

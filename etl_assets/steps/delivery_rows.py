@@ -9,7 +9,7 @@ Belongs here: reading, some rows at a time. Does not belong here: whether everyt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -247,14 +247,16 @@ def schema_of(snapshot: Snapshot, columns: list[str]) -> pa.Schema:
     return pa.schema([schema.field(name) for name in columns])
 
 
-def batches_of(pinned: tuple[Table, int], columns: list[str], wanted: Any) -> Iterator[pa.RecordBatch]:
+def batches_of(
+    pinned: tuple[Table, int], columns: list[str], wanted: Any, *, files: Collection[str] | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield rows, see `batches_of_snapshot`.
 
     Raises:
         FilesGone, ReplicaCorrupt: a file of the table is gone or damaged.
     """
     with storage_named(pinned[0]):
-        yield from batches_of_snapshot(_snapshot(pinned), columns, wanted, at_once=ROWS_AT_ONCE)
+        yield from batches_of_snapshot(_snapshot(pinned), columns, wanted, at_once=ROWS_AT_ONCE, files=files)
 
 
 def _with_new_columns(batch: pa.RecordBatch, contract: TableContract) -> pa.RecordBatch:

@@ -42,6 +42,7 @@ def shown(page: str) -> list[tuple[str, dict[str, Any]]]:
 def declarations(page: str) -> Iterator[dict[str, Any]]:
     """The pipelines of a page, each with a name of its own: those that are whole and those of a part."""
     whole: dict[str, dict[str, Any]] = {}
+    names: dict[str, str] = {}
     for number, (named, block) in enumerate(shown(page)):
         part = {name: value for name, value in block.items() if name != "connections"}
         if not part:
@@ -49,9 +50,12 @@ def declarations(page: str) -> Iterator[dict[str, Any]]:
         if "name" in part:
             whole.pop(part["name"], None)
             whole[part["name"]] = part
+            names[part["name"]] = f"example_{number}"
         before = whole.get(named) or next(reversed(whole.values()), BEFORE_ANY)
         source = part.get("source", {})
-        if not {"query", "path"} & source.keys():
+        if source.get("type") == "table":
+            source = {**source, "table": names[source["table"]]}
+        elif not {"query", "path"} & source.keys():
             source = {**before["source"], **source}
         table = {**before["table"], **part.get("table", {})}
         yield {**before, **part, "source": source, "table": table, "name": f"example_{number}"}
@@ -77,6 +81,6 @@ def test_every_declaration_of_the_page_is_valid_with_its_connections(page, tmp_p
 
 def test_the_pages_show_every_type_of_source_and_sink():
     declared = [each for page in PAGES for each in declarations(page)]
-    sources = {"files", "http", "kafka", "sql", "postgres_cdc", "debezium"}
+    sources = {"files", "http", "kafka", "sql", "postgres_cdc", "debezium", "table"}
     assert {each["source"]["type"] for each in declared} == sources
     assert {sink["type"] for each in declared for sink in each.get("sinks", ())} == SINKS

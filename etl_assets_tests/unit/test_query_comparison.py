@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,8 +31,8 @@ READ = ReadRange(begin={}, end={QUERY: {"load": 2}}, details={"day": DAY.isoform
 class _Stored:
     """A table's version, of some records."""
 
-    def __init__(self, accepted: list[Accepted]) -> None:
-        self._accepted = accepted
+    def __init__(self, accepted: list[Accepted], folder: Path) -> None:
+        self._accepted, self.folder = accepted, folder
 
     def snapshot(self, _: int) -> _Stored:
         return self
@@ -54,7 +55,9 @@ class _Stored:
         replayed = whole.slice(0, 1).set_column(
             3, "source", pa.array(["replays"] * min(1, len(rows)), pa.string())
         )
-        return ds.dataset(pa.concat_tables([whole, replayed]))
+        file = self.folder / "stored.parquet"
+        pq.write_table(pa.concat_tables([whole, replayed]), file)
+        return ds.dataset(file)
 
 
 def compared(
@@ -69,7 +72,7 @@ def compared(
         path.write_bytes(b"".join(line + b"\n" for line in rows))
         (folder / IDS).write_bytes(b"".join(line + b"\n" for line in ids))
         found = RangeRead(read=READ, files=staged_files(READ, (path,)))
-        comparison(cast("Any", _Stored(accepted)), 1, found, folder)
+        comparison(cast("Any", _Stored(accepted, folder)), 1, found, folder)
         left = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
         gone = deleted.read_bytes().split(b"\n")[:-1] if deleted.exists() else []
         return left, [json.loads(line) for line in gone]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +44,12 @@ def pieces_of(
 
 
 def batches_of_snapshot(
-    snapshot: Snapshot, columns: Sequence[str], wanted: Any = None, *, at_once: int = ROWS_AT_ONCE
+    snapshot: Snapshot,
+    columns: Sequence[str],
+    wanted: Any = None,
+    *,
+    at_once: int = ROWS_AT_ONCE,
+    files: Collection[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows of one version of a table, always in the same order.
 
@@ -55,6 +60,7 @@ def batches_of_snapshot(
         columns: The columns to read.
         wanted: A condition of pyarrow; None for all rows. Files that statistics exclude stay closed.
         at_once: Number of rows in a batch.
+        files: The data files to read; None: all.
 
     Raises:
         OSError: a data file is gone or damaged; it has the file's name, see `whole_file`.
@@ -62,6 +68,8 @@ def batches_of_snapshot(
     dataset = snapshot.dataset()
     # A log lists files in another order than the checkpoint that replaces it.
     for fragment in sorted(dataset.get_fragments(filter=wanted), key=lambda each: each.path):
+        if files is not None and fragment.path not in files:
+            continue
         scanner = fragment.scanner(
             schema=dataset.schema,
             columns=list(columns),

@@ -30,10 +30,10 @@ from etl_assets.sources.ranges import RangeRead
 from etl_assets.sources.sql.row_ids import RowIds, lines_of
 from etl_assets.sources.sql.staged import (
     DELETED,
+    DELETED_FIELD,
     IDS,
     QUERY,
     ROWS,
-    SQL_FIELDS,
     file_name,
     staged_files,
 )
@@ -67,11 +67,16 @@ class QueryComparison:
         id: Fields that identify a row.
         order: Returns what tells which of two records of an id is newer, before their offset; None: nothing
             else does.
+        deleted_field: Field of the records of rows that are gone.
+        with_former: Whether a row that has changed becomes a record of its former values too, like that of a
+            row that is gone.
     """
 
     source: str
     id: tuple[str, ...]
     order: Callable[[Mapping[str, Any]], Any] | None = None
+    deleted_field: str = DELETED_FIELD
+    with_former: bool = False
 
     def __call__(self, table: Table, version: int, found: RangeRead, folder: Path) -> RangeRead:
         """Return a range without the rows that are known, and with those that are gone.
@@ -100,7 +105,8 @@ class QueryComparison:
         # 2. Add those that are gone.
         deleted = day / file_name(DELETED, load)
         if (ids := folder / IDS).exists():
-            self._write_deleted(snapshot, ids, deleted)
+            changed = day / file_name(ROWS, load) if self.with_former else None
+            self._write_deleted(snapshot, ids, deleted, changed)
         names = [each.name for each in found.files]
         paths = tuple(day / name for name in names if name != deleted.name)
         return replace(found, files=staged_files(found.read, (*paths, deleted)))
@@ -136,24 +142,34 @@ class QueryComparison:
                 kept.writelines(line + b"\n" for row, line in rows if (piece, row) not in left_out)
         changed.replace(path)
 
-    def _write_deleted(self, snapshot: Snapshot, ids: Path, path: Path) -> None:
-        """Write the last records of the ids that are not in a file of ids."""
+    def _write_deleted(self, snapshot: Snapshot, ids: Path, path: Path, changed: Path | None) -> None:
+        """Write the last records of the ids that are not in a file of ids, or are in one of changed rows."""
         with ids.open("rb") as lines:
             number = sum(1 for _ in lines)
         parts = -(-max(number, snapshot.row_count()) // IDS_AT_ONCE) or 1
         with path.open("wb") as file:
             for part in range(parts):
-                gone = self._gone(snapshot, ids, lambda id_, part=part: zlib.crc32(id_) % parts == part)
+                gone = self._gone(
+                    snapshot, ids, changed, lambda id_, part=part: zlib.crc32(id_) % parts == part
+                )
                 for record in self._records_at(snapshot, gone):
-                    kept = {name: value for name, value in record.items() if name not in SQL_FIELDS}
+                    kept = {name: value for name, value in record.items() if name != self.deleted_field}
                     file.write(canonical_json.write(kept) + b"\n")
 
-    def _gone(self, snapshot: Snapshot, ids: Path, is_wanted: Callable[[bytes], bool]) -> list[int]:
-        """Return the offsets of the last records of wanted ids that are not in a file, unless deleted."""
-        of_rows = (id_ for some in self._row_ids.of_file(ids) for id_ in some.to_pylist())
-        there = {id_ for id_ in of_rows if id_ is not None and is_wanted(id_)}
+    def _gone(
+        self, snapshot: Snapshot, ids: Path, changed: Path | None, is_wanted: Callable[[bytes], bool]
+    ) -> list[int]:
+        """Return the offsets of the last records of wanted ids that are not in a file of ids, or are in one
+        of changed rows, unless deleted.
+        """
+        there = {id_ for id_ in self._ids_in(ids) if is_wanted(id_)}
+        if changed is not None and changed.exists():
+            there.difference_update(self._ids_in(changed))
         known = self._known(snapshot, lambda id_: id_ not in there and is_wanted(id_))
         return sorted(record.offset for record in known.values() if not record.is_deleted)
+
+    def _ids_in(self, path: Path) -> Iterator[bytes]:
+        return (id_ for some in self._row_ids.of_file(path) for id_ in some.to_pylist() if id_ is not None)
 
     def _known(self, snapshot: Snapshot, is_wanted: Callable[[bytes], bool]) -> dict[bytes, _Known]:
         """Return the newest record of each wanted id."""
@@ -198,7 +214,7 @@ class QueryComparison:
 
     @property
     def _row_ids(self) -> RowIds:
-        return RowIds(names=self.id)
+        return RowIds(names=self.id, deleted_field=self.deleted_field)
 
 
 def _fingerprint(line: bytes) -> str | None:

@@ -32,9 +32,11 @@ class RowIds:
 
     Attributes:
         names: Fields that identify a row.
+        deleted_field: Field of a record that says that the row is gone.
     """
 
     names: tuple[str, ...]
+    deleted_field: str = DELETED_FIELD
 
     def of(self, records: pa.Array) -> tuple[pa.Array, pa.Array]:
         """Return the id of each record, and whether it says that the row is gone.
@@ -47,11 +49,11 @@ class RowIds:
             return pa.array([], pa.binary()), pa.array([], pa.bool_())
         try:
             types = self._types_like(records[0].as_py())
-            found = json_fields(records, {**types, DELETED_FIELD: pa.bool_()}).combine_chunks()
+            found = json_fields(records, {**types, self.deleted_field: pa.bool_()}).combine_chunks()
         except (pa.ArrowInvalid, pa.ArrowCapacityError, Refused):
             return self._of_each(records)
         ids = [_texts(found.column(name).combine_chunks()) for name in self.names]
-        is_deleted = _call("coalesce", found.column(DELETED_FIELD).combine_chunks(), pa.scalar(False))
+        is_deleted = _call("coalesce", found.column(self.deleted_field).combine_chunks(), pa.scalar(False))
         whole = ids[0] if len(ids) == 1 else _call("binary_join_element_wise", *ids, ",")
         return whole.cast(pa.binary()), is_deleted
 
@@ -85,7 +87,7 @@ class RowIds:
                 is_deleted.append(False)
                 continue
             ids.append(",".join(_text(record.get(name)) for name in self.names).encode())
-            is_deleted.append(record.get(DELETED_FIELD) is True)
+            is_deleted.append(record.get(self.deleted_field) is True)
         return pa.array(ids, pa.binary()), pa.array(is_deleted, pa.bool_())
 
 

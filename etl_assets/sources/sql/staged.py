@@ -26,8 +26,6 @@ IDS = "ids.jsonl"
 """The ids of all rows, beside the folders of days: not a file of records."""
 DELETED_FIELD = "sql.deleted"
 """Field that a record of a row that is gone has."""
-SQL_FIELDS = (DELETED_FIELD,)
-"""Fields that the source adds."""
 QUERY = "query"
 """The one partition of the input, in positions."""
 _PIECE_BYTES = 1 << 20
@@ -41,7 +39,13 @@ def file_name(kind: str, load: int | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class QueryLines:
-    """JSON Lines. A record of a full load is one of this load, and one of a row that is gone says so."""
+    """JSON Lines. A record of a full load is one of this load, and one of a row that is gone says so.
+
+    Attributes:
+        deleted_field: The field by which it says so.
+    """
+
+    deleted_field: str = DELETED_FIELD
 
     @property
     def suffixes(self) -> tuple[str, ...]:
@@ -58,7 +62,7 @@ class QueryLines:
         load = found["load"] if found else None
         is_deleted = found is not None and found["kind"] == DELETED
         version = f"{load or ''}{'deleted' if is_deleted else ''}"
-        added = {DELETED_FIELD: True} if is_deleted else {}
+        added = {self.deleted_field: True} if is_deleted else {}
         for position, lines in JSON_LINES.read(block, held_bytes):
             if version:
                 lines = [

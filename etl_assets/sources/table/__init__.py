@@ -1,0 +1,1 @@
+"""A table of the catalog as a source: its changes, version by version."""
