@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from etl_assets.pipelines.pipeline import Pipeline
     from etl_assets.settings import Settings
 
+LOOK_SECONDS = 1.0
+"""Between two looks at the schedules."""
 LATE_SECONDS = 60.0
 """A tick that is seen later than this was missed."""
 _OPEN = frozenset(

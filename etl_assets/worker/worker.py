@@ -44,7 +44,7 @@ from etl_assets.worker.pauses import Backoffs, WorkItem
 from etl_assets.worker.repeated_tasks import repeat
 from etl_assets.worker.reports import Reports
 from etl_assets.worker.run_ends import RunEnds
-from etl_assets.worker.scheduled_runs import ScheduledRuns
+from etl_assets.worker.scheduled_runs import LOOK_SECONDS, ScheduledRuns
 from etl_assets.worker.session import Session
 from etl_assets.worker.signals import interrupted_by
 from etl_assets.worker.step_runner import StepOutcome, StepRunner
@@ -55,8 +55,6 @@ if TYPE_CHECKING:
     from etl_assets.worker.reports import Event
 
 MAX_DAYS_PER_LOOK = 1_000
-SCHEDULE_SECONDS = 1.0
-"""Between two looks at the schedules."""
 JOIN_SECONDS = 10.0
 """How long to wait for the threads on leaving. The next process does interrupted steps again."""
 
@@ -127,7 +125,7 @@ class Worker:
                 logger.warning("working on the sources of %s", self._followed())
                 threads = [
                     self._started("control", self._runs.look_and_wait, 0.0),
-                    self._started("schedules", self._schedules.look, SCHEDULE_SECONDS),
+                    self._started("schedules", self._schedules.look, LOOK_SECONDS),
                     self._started("derived", self._bring_up_to_date, self._pace.derived_interval_seconds),
                     self._started("sinks", self._deliveries.look, self._pace.batch_interval_seconds),
                     self._started("reports", self._reports.tell, self._pace.report_interval_seconds),
@@ -318,9 +316,8 @@ class Worker:
             self._runs.add_rows(feed.pipeline.name, done.report.total()[READ], done.report.commits)
         kept = [day for day in days if day not in done.failed]
         self._reports.add(table, kept, done.report, done.began)
-        if all(
-            table not in feed.path[:-1] for feed in self._feeds
-        ):  # a day has succeeded once it reaches the end of the path
+        # A day has succeeded once it reaches the end of the path.
+        if all(table not in feed.path[:-1] for feed in self._feeds):
             self._succeeded([(self._entry(table), day) for day in (None, *kept)])
 
     def _failed(
