@@ -29,7 +29,6 @@ _BLOCKS = {
         "TableSource",
     ),
     "columns": ("ColumnSpec",),
-    "schedule": ("ScheduleSpec",),
     "transforms": (
         "FilterTransform",
         "MapTransform",
@@ -40,7 +39,7 @@ _BLOCKS = {
         "ExpectationsTransform",
         "Expectation",
     ),
-    "table": ("TableSpec", "PartitionBy"),
+    "table": ("TableSpec", "PartitionBy", "ScheduleSpec"),
     "sinks": (
         "MaxLagSpec",
         "PostgresSinkSpec",
@@ -311,8 +310,7 @@ def _lines() -> Iterator[str]:
     schema = pipeline_schema()
     yield _INTRODUCTION
     yield _RULES
-    yield SCHEDULES
-    yield "## Top level\n"
+    yield f"{SCHEDULES}\n## Top level\n"
     yield from _table(schema, schema["$defs"])
     for name in (each for names in _BLOCKS.values() for each in names):
         block = schema["$defs"][name]

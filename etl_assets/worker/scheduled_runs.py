@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from etl_assets.control.states import ControlState
@@ -70,12 +69,6 @@ class ScheduledRuns:
                 self._problem = error.message
                 return
         self._problem = None
-
-    def close(self) -> None:
-        """Close the connections to the store."""
-        if self._store is not None:
-            with suppress(EtlAssetsError):
-                self._store.close()
 
     def _look_at(self, pipeline: Pipeline, schedule: Schedule | None) -> None:
         assert schedule is not None

@@ -6,8 +6,9 @@ Each thread has one task, so that none waits for another:
   another;
 - "derived" brings the derived tables of all pipelines up to date, in a Spark session of its own;
 - "sinks" starts a thread for each sink that lacks something (`deliveries.py`);
-- "schedules" asks for the runs of schedules when their time has come (`scheduled_runs.py`);
-- "control" claims runs, and looks at which pipelines are paused, canceled or failed (`carried_runs.py`);
+- "schedules" asks for runs whose time has come (`scheduled_runs.py`), "control" claims runs, and looks at
+  which pipelines are paused, canceled or failed (`carried_runs.py`);
+- "captures" looks for new and changed tables of captures (`capture_watch.py`);
 - "reports" reports to Dagster.
 
 New and unfinished work is read from the tables each time, so that no correctness depends on this process's
@@ -34,6 +35,7 @@ from etl_assets.resources.spark import LONG_LIVED, spark_config
 from etl_assets.sensors.alerts import AlertKind, write_alert
 from etl_assets.steps.placing import once_led
 from etl_assets.steps.step import READ, StepReport, logger
+from etl_assets.worker.capture_watch import CaptureWatch
 from etl_assets.worker.carried_runs import CarriedRuns
 from etl_assets.worker.deliveries import Deliveries
 from etl_assets.worker.feed import Feed, feeds_of
@@ -128,6 +130,7 @@ class Worker:
                     self._started("schedules", self._schedules.look, LOOK_SECONDS),
                     self._started("derived", self._bring_up_to_date, self._pace.derived_interval_seconds),
                     self._started("sinks", self._deliveries.look, self._pace.batch_interval_seconds),
+                    self._started("captures", CaptureWatch(self._settings, self._alert).look, 1.0),
                     self._started("reports", self._reports.tell, self._pace.report_interval_seconds),
                 ]
                 self._carry_on(held)
@@ -197,8 +200,7 @@ class Worker:
         """Return the days with unread files of a pipeline, and the days left unfinished on its path."""
         source = feed.pipeline.path[0]
         feed.found = None
-        looking: WorkItem = (source.name, None)
-        if not self._ready([looking]):
+        if not self._ready([(looking := (source.name, None))]):
             return ()
         try:
             found = once_led(
@@ -352,10 +354,7 @@ class Worker:
             return self._pauses.ready(things, time.monotonic())
 
     def _entry(self, table: str) -> str:
-        """Return the table under which days back off.
-
-        Days of the path enter at its first table and wait there.
-        """
+        """Return the table under which days back off: that at which they enter the path, or the table."""
         feed = self._feed_of(table)
         return table if feed is None else feed.path[0]
 
@@ -398,7 +397,6 @@ class Worker:
         deadline = time.monotonic() + JOIN_SECONDS
         for thread in (*threads, *self._deliveries.threads):
             thread.join(max(0.0, deadline - time.monotonic()))
-        self._schedules.close()
         self._runs.release()
         if threads:
             self._reports.tell()
