@@ -240,10 +240,8 @@ class Worker:
         Without `reads`, the source is paused: only what it has read already is carried.
         """
         # If a reference table cannot be updated, no stage may look rows up in it: only read the source.
-        whole = all(
-            self._ready([(stage.name, None)]) and not self._run(crew, stage.name, days).failed
-            for stage in feed.pipeline.reference
-        )
+        tables = [stage.name for stage in feed.pipeline.reference]
+        whole = all(self._ready([(each, None)]) and not self._run(crew, each, days).failed for each in tables)
         left = list(days)
         for table in feed.path[0 if reads else 1 : None if whole else 1]:
             held.alive()  # for each step: a large backlog makes all of them together slow
