@@ -35,8 +35,7 @@ EtlAssetsError
 ├── TransitionRefused        the state of a pipeline's run control does not allow an action
 ├── DeclarationRefused       a declaration over REST has problems
 ├── DeclarationConflict      a pipeline is not as a change of its declaration over REST needs it
-├── RequestRefused           a server of the REST API refuses what a command asks of it
-├── ServerUnreachable        a server of the REST API does not answer a command
+├── RequestRefused           a server of the REST API refuses what a command asks of it, or does not answer
 ├── LeaseLost                a runner no longer holds the lease of the run that it carries
 ├── ControlStoreUnavailable  the database with the run control of pipelines does not answer now
 ├── ControlStoreUnusable     the database with the run control refuses, or is of a newer release
@@ -335,11 +334,7 @@ class DeclarationConflict(EtlAssetsError):
 
 
 class RequestRefused(EtlAssetsError):
-    """A server of the REST API refuses a request. Carries `status`, and `kind` if there is one."""
-
-
-class ServerUnreachable(EtlAssetsError):
-    """A server of the REST API does not answer. Whether a request was done is unknown. Carries `url`."""
+    """A server of the REST API refuses a request. Carries `status`, None without an answer, and `kind`."""
 
 
 class LeaseLost(EtlAssetsError):

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 import click
 
 from etl_assets import environment, errors
-from etl_assets.errors import RequestRefused, RuntimeMissing, ServerUnreachable, SettingsError
+from etl_assets.errors import RequestRefused, RuntimeMissing, SettingsError
 
 if TYPE_CHECKING:
     import httpx
@@ -43,8 +43,8 @@ class RemoteControl:
     """Run control and declarations of a server, as one client.
 
     Every method raises:
-        ServerUnreachable: it does not answer.
-        TransitionRefused, NotFound, RequestRefused: it refuses, as its problem details say.
+        TransitionRefused, NotFound, RequestRefused: it refuses, as its problem details say; the last one also
+            without an answer.
 
     Args:
         url: Address of the server.
@@ -126,10 +126,11 @@ class RemoteControl:
                 return self._client.request(method, self._url + path, json=body, headers=headers)
             except httpx.TransportError as error:
                 if not left:
-                    raise ServerUnreachable(
+                    raise RequestRefused(
                         f"{self._url} does not answer ({type(error).__name__})",
                         fix="see whether `etl-assets serve` runs there and --url is right; send it again",
-                        url=self._url,
+                        status=None,
+                        kind="no-answer",
                     ) from error
             except httpx.InvalidURL as error:
                 raise SettingsError(

@@ -25,6 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from etl_assets.error_policy import told
@@ -52,6 +53,7 @@ from etl_assets.worker.signals import interrupted_by
 from etl_assets.worker.step_runner import StepOutcome, StepRunner
 
 if TYPE_CHECKING:
+    from etl_assets.delta.run_token import RunToken
     from etl_assets.pipelines.pipeline import Pipeline
     from etl_assets.settings import Settings
     from etl_assets.worker.reports import Event
@@ -83,10 +85,8 @@ class Worker:
         self._heard = heard
         self._reports = Reports(settings, tell, worker=f"{socket.gethostname()}:{os.getpid()}")
         config = spark_config(settings.spark)
-        if "spark.remote" not in config:  # a Spark server has its own
-            config = LONG_LIVED | config
-        self._config = config
-        self._sessions = {"path": Session(config), "derived": Session(config)}
+        self._config = config if "spark.remote" in config else LONG_LIVED | config  # a server has its own
+        self._sessions = {each: Session(self._config) for each in ("path", "derived")}
         self._runs = CarriedRuns(
             settings,
             f"{socket.gethostname()}:{os.getpid()}",
@@ -103,6 +103,7 @@ class Worker:
             lost=self._end_with,
             working_on=lambda table: self._runs.working_on(self._pipeline_of(table)),
         )
+        self._fenced: set[RunToken] = set()
         self._leaving = threading.Event()
         self._lost: Exception | None = None
         self._pauses: Backoffs = Backoffs()
@@ -156,9 +157,10 @@ class Worker:
     def _follow(self, crew: StepRunner, feed: Feed, held: Lease) -> None:
         """Carry a batch of a pipeline along its path, unless its state forbids it."""
         name, began = feed.pipeline.name, time.monotonic()
-        with self._runs.working_on(name) as may_work:
-            if not may_work:
+        with self._runs.working_on(name) as permit:
+            if not permit:
                 return
+            crew = replace(crew, token=permit.token)
             run = self._runs.run_of(name)
             commits = 0.0 if run is None else run.progress.get("commits", 0.0)
             is_paused = name in self._limits.paused
@@ -260,9 +262,9 @@ class Worker:
         behind = self._behind()
         crew = self._crew("derived")
         for pipeline in self._catalog.pipelines:
-            with self._runs.working_on(pipeline.name) as may_work:
-                if may_work:
-                    self._bring_derived_up_to_date(crew, pipeline, behind)
+            with self._runs.working_on(pipeline.name) as permit:
+                if permit:
+                    self._bring_derived_up_to_date(replace(crew, token=permit.token), pipeline, behind)
 
     def _bring_derived_up_to_date(
         self, crew: StepRunner, pipeline: Pipeline, behind: Mapping[str, tuple[dt.date, ...]]
@@ -278,10 +280,10 @@ class Worker:
                 self._run(crew, table, [day for _, day in ready if day is not None])
                 crew.tidy(table)
 
-    def _deliver_to(self, table: str, repeat: bool) -> StepOutcome:
-        done = self._crew(table).run(table, [], repeat=repeat)
+    def _deliver_to(self, table: str, repeat: bool, token: RunToken | None) -> StepOutcome:
+        done = replace(self._crew(table), token=token).run(table, [], repeat=repeat)
         self._take(table, [], done)
-        if done.failed and not self._is_leaving():
+        if done.failed and not self._is_leaving() and not done.was_taken_over:
             self._runs.fail(self._pipeline_of(table), next(iter(done.failed.values())))
         return done
 
@@ -300,7 +302,7 @@ class Worker:
     def _run(self, crew: StepRunner, table: str, days: Sequence[dt.date]) -> StepOutcome:
         done = crew.run(table, days)
         self._take(table, days, done)
-        if done.failed and not self._is_leaving():
+        if done.failed and not self._is_leaving() and not done.was_taken_over:
             self._failed(table, days, done.failed)
         return done
 
@@ -311,8 +313,7 @@ class Worker:
         if done.report is None:
             return
         self._heard(table, done.report)
-        feed = self._feed_of(table)
-        if feed is not None and table == feed.path[0]:
+        if (feed := self._feed_of(table)) is not None and table == feed.path[0]:
             self._runs.add_rows(feed.pipeline.name, done.report.total()[READ], done.report.commits)
         kept = [day for day in days if day not in done.failed]
         self._reports.add(table, kept, done.report, done.began)
@@ -369,6 +370,7 @@ class Worker:
             wait=self._leaving.wait,
             leaving=self._is_leaving,
             alive=alive,
+            fenced=self._fenced,
         )
 
     def _end_with(self, error: Exception) -> None:
