@@ -164,8 +164,7 @@ class Worker:
             run = self._runs.run_of(name)
             commits = 0.0 if run is None else run.progress.get("commits", 0.0)
             is_paused = name in self._limits.paused
-            days = self._left_behind(feed) if is_paused else self._days_to_carry(feed)
-            if days:
+            if days := self._left_behind(feed) if is_paused else self._days_to_carry(feed):
                 self._carry(crew, feed, days, held, reads=not is_paused)
             if run is not None:
                 is_batch = run.progress.get("commits", 0.0) > commits
@@ -354,8 +353,7 @@ class Worker:
 
     def _entry(self, table: str) -> str:
         """Return the table under which days back off: that at which they enter the path, or the table."""
-        feed = self._feed_of(table)
-        return table if feed is None else feed.path[0]
+        return table if (feed := self._feed_of(table)) is None else feed.path[0]
 
     def _feed_of(self, table: str) -> Feed | None:
         """Return the feed whose path has a table."""
