@@ -113,7 +113,7 @@ class DebeziumSource(Spec):
         Field(
             min_length=1,
             max_length=255,
-            examples=["inventory.customers"],
+            examples=["inventory.products"],
             description=(
                 "the table or collection, with schema or database where that is needed, if there are events"
                 " of others too: these are skipped"

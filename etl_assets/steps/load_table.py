@@ -27,17 +27,16 @@ from etl_assets.delta.write.changes import IS_DELETED, ChangeColumns
 from etl_assets.delta.write.commit import Commit, commit
 from etl_assets.delta.write.contract_columns import fit_to_contract, stored_columns
 from etl_assets.delta.write.create import base_of
-from etl_assets.delta.write.partial_changes import PartialChanges
 from etl_assets.delta.write.rewrite import Rewrite, commit_rewrite
 from etl_assets.delta.write.upsert import UpsertSpec
 from etl_assets.delta.write.write import DeferredRows, Transaction, Write
 from etl_assets.delta.write.write_spec import WriteMode
-from etl_assets.errors import ContractError, RowsRefused
+from etl_assets.errors import RowsRefused
 from etl_assets.failpoints import Failpoint, failpoint
-from etl_assets.pipelines.debezium_spec import OF_DEBEZIUM, UNAVAILABLE_COLUMN
 from etl_assets.pipelines.declared import BATCH_ID, OFFSET, DeclaredTables
 from etl_assets.steps.apply_changes import Tombstones
 from etl_assets.steps.changes import read_new_rows
+from etl_assets.steps.declared_table import expect_declared, partial_changes
 from etl_assets.steps.known_keys import known_keys
 from etl_assets.steps.load_rejects import commit_rejects
 from etl_assets.steps.new_keys import keyed_rows
@@ -101,7 +100,7 @@ class LoadTable:
         if (new := read_new_rows(source, table, self.mode)) is None:
             return StepReport(table=table.name, version=table.version(), counts={None: Counter()})
         base = base_of(table, seen, wait_seconds=self.context.lock_wait_seconds)
-        _expect_declared(table, base)
+        expect_declared(table, base)
         tombstones = None
         if contract is not None:
             columns = ChangeColumns(keys=self.tables.table.merge_key, order=self.tables.order)
@@ -291,14 +290,11 @@ class _Load:
         if new is not None and new.meets:
             known = known_keys(self.tables, new, self.table, snapshot)
             if known is not None:
-                rewrite = Rewrite(
-                    base_version=base,
-                    write=known.write,
-                    transaction=self.transaction,
-                    cursors=self.cursors,
+                write = Rewrite(
+                    base_version=base, write=known.write, transaction=self.transaction, cursors=self.cursors
                 )
                 wait_seconds = self.context.lock_wait_seconds
-                return commit_rewrite(self.table, rewrite, wait_seconds=wait_seconds), 0
+                return commit_rewrite(self.table, write, wait_seconds=wait_seconds), 0
             new = None
         if new is None:
             rows, truncated = self._rows_to_merge(last, snapshot)
@@ -399,37 +395,5 @@ class _Load:
         return table.read(self.context.spark, version)
 
 
-def partial_changes(tables: DeclaredTables) -> PartialChanges | None:
-    """Return the columns of changes that may lack values; None if the source's changes are whole."""
-    spec = tables.spec
-    if UNAVAILABLE_COLUMN not in spec.columns or spec.transforms:
-        return None
-    others = {*spec.table.keys, *OF_DEBEZIUM, *spec.table.except_column_list}
-    return PartialChanges(
-        keys=tables.table.merge_key,
-        sequence=tables.order[0],
-        arrival=OFFSET,
-        lacks=UNAVAILABLE_COLUMN,
-        fields={name: each.from_ or name for name, each in spec.columns.items() if name not in others},
-    )
-
-
 def _by_spark(stages: Sequence[StagedLoad]) -> list[DataFrame]:
     return [stage.rows.frame for stage in stages if stage.rows is not None]
-
-
-def _expect_declared(table: Table, version: int) -> None:
-    """Refuse a table that something else made under this name, such as a pipeline that was left out since.
-
-    Raises:
-        ContractError: it is one.
-    """
-    snapshot = table.snapshot(version)
-    assert snapshot is not None  # `version` is one of the table
-    if OFFSET not in {field["name"] for field in snapshot.fields()}:
-        raise ContractError(
-            f"there is a table {table.name} that no declared pipeline has made: it has no column {OFFSET}",
-            fix="give the pipeline's table another name (`table.name`)",
-            table=table.name,
-            column=OFFSET,
-        )

@@ -7,7 +7,7 @@ import pytest
 from etl_assets.pipelines.postgres_cdc_spec import SchemaChangePolicy
 from etl_assets.sources.postgres_cdc.column_changes import (
     ColumnChange,
-    Effect,
+    OutcomeOfChange,
     changed_columns,
     decide,
     holds,
@@ -29,7 +29,7 @@ TABLE = (ID, PRICE, NOTE)
 DECLARED = {"id": "BIGINT", "price": "DECIMAL(12,4)"}
 """`note` is not declared."""
 
-TAKEN, STOPS, QUARANTINED = Effect.TAKEN, Effect.STOPS, Effect.QUARANTINED
+TAKEN, STOPS, QUARANTINED = OutcomeOfChange.TAKEN, OutcomeOfChange.STOPS, OutcomeOfChange.QUARANTINED
 CASES = {
     "nothing": (TABLE, (TAKEN, TAKEN, TAKEN, TAKEN)),
     "added": ((*TABLE, column("more")), (STOPS, TAKEN, TAKEN, TAKEN)),

@@ -70,7 +70,7 @@ class ChangedColumn:
         raise AssertionError(self)
 
 
-class Effect(StrEnum):
+class OutcomeOfChange(StrEnum):
     """What happens to the changes of rows after a change of columns."""
 
     TAKEN = "taken"
@@ -82,7 +82,7 @@ class Effect(StrEnum):
 class ColumnDecision:
     """What happens, and the changes because of which rows are not taken."""
 
-    effect: Effect
+    effect: OutcomeOfChange
     because: tuple[ChangedColumn, ...] = ()
 
 
@@ -98,12 +98,14 @@ def decide(
         policy: The policy.
     """
     if before is None:
-        return ColumnDecision(effect=Effect.TAKEN)
+        return ColumnDecision(effect=OutcomeOfChange.TAKEN)
     because = tuple(each for each in changed_columns(before, after) if not _is_taken(each, declared, policy))
     if not because:
-        return ColumnDecision(effect=Effect.TAKEN)
+        return ColumnDecision(effect=OutcomeOfChange.TAKEN)
     stays = policy is SchemaChangePolicy.QUARANTINE
-    return ColumnDecision(effect=Effect.QUARANTINED if stays else Effect.STOPS, because=because)
+    return ColumnDecision(
+        effect=OutcomeOfChange.QUARANTINED if stays else OutcomeOfChange.STOPS, because=because
+    )
 
 
 def changed_columns(before: Columns, after: Columns) -> tuple[ChangedColumn, ...]:

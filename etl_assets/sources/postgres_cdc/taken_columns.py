@@ -15,7 +15,7 @@ from etl_assets.sources.postgres_cdc.column_changes import (
     ChangedColumn,
     ColumnChange,
     Columns,
-    Effect,
+    OutcomeOfChange,
     decide,
     holds,
     type_name,
@@ -48,11 +48,11 @@ class TakenColumns:
             SourceSchemaChanged: the pipeline stops.
         """
         found = decide(before, after, self.declared, self.policy)
-        if found.effect is Effect.TAKEN:
+        if found.effect is OutcomeOfChange.TAKEN:
             return None
         changes = ", ".join(map(str, found.because))
         advice = "; ".join(dict.fromkeys(map(self._advice, found.because)))
-        if found.effect is Effect.QUARANTINED:
+        if found.effect is OutcomeOfChange.QUARANTINED:
             return f"columns of {self.table} changed: {changes}; {advice}, then replay it"
         raise SourceSchemaChanged(
             f"columns of {self.table} changed, and `schema_changes: {self.policy}` does not take that:"
