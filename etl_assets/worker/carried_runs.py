@@ -109,6 +109,7 @@ class CarriedRuns:
         runner: Name of this process.
         pipelines: Returns the names of the pipelines whose runs it can carry.
         begun: Called with the pipeline of a run when it is claimed.
+        follows: Returns whether a pipeline is worked on without a run; one with a schedule is not.
         clock: Monotonic clock, in seconds.
     """
 
@@ -119,10 +120,11 @@ class CarriedRuns:
         *,
         pipelines: Callable[[], Collection[str]],
         begun: Callable[[str], object] = lambda pipeline: None,
+        follows: Callable[[str], bool] = lambda pipeline: True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings, self._runner, self._pipelines = settings, runner, pipelines
-        self._begun, self._clock = begun, clock
+        self._begun, self._follows, self._clock = begun, follows, clock
         self._store: ControlStore | None = None
         self._controls: RunControls | None = None
         self._known = KnownStates()
@@ -142,7 +144,10 @@ class CarriedRuns:
         """
         with self._lock:
             run = self._runs.get(pipeline)
-            may = self._known.of(pipeline).is_followed if run is None else run.may_go_on(self._clock())
+            if run is None:
+                may = self._known.of(pipeline).is_followed and self._follows(pipeline)
+            else:
+                may = run.may_go_on(self._clock())
             self._busy[pipeline] += may
         try:
             yield WorkPermit(is_given=may, token=None if run is None else run.token)

@@ -6,7 +6,8 @@ Each thread has one task, so that none waits for another:
   another;
 - "derived" brings the derived tables of all pipelines up to date, in a Spark session of its own;
 - "sinks" starts a thread for each sink that lacks something (`deliveries.py`);
-- "control" claims runs, and looks at which pipelines are paused, canceled or failed (`carried_runs.py`);
+- "schedules" asks for runs whose time has come (`scheduled_runs.py`), "control" claims runs, and looks at
+  which pipelines are paused, canceled or failed (`carried_runs.py`);
 - "captures" looks for new and changed tables of captures (`capture_watch.py`);
 - "reports" reports to Dagster.
 
@@ -46,6 +47,7 @@ from etl_assets.worker.pauses import Backoffs, WorkItem
 from etl_assets.worker.repeated_tasks import repeat
 from etl_assets.worker.reports import Reports
 from etl_assets.worker.run_ends import RunEnds
+from etl_assets.worker.scheduled_runs import LOOK_SECONDS, ScheduledRuns
 from etl_assets.worker.session import Session
 from etl_assets.worker.signals import interrupted_by
 from etl_assets.worker.step_runner import StepOutcome, StepRunner
@@ -90,7 +92,9 @@ class Worker:
             f"{socket.gethostname()}:{os.getpid()}",
             pipelines=lambda: [pipeline.name for pipeline in self._catalog.pipelines],
             begun=self._try_all_at_once,
+            follows=lambda name: name not in self._catalog.scheduled,
         )
+        self._schedules = ScheduledRuns(settings, lambda: self._catalog.pipelines, requested=self._runs.wake)
         self._ends = RunEnds(settings, self._runs)
         self._deliveries = Deliveries(
             settings,
@@ -124,6 +128,7 @@ class Worker:
                 logger.warning("working on the sources of %s", self._followed())
                 threads = [
                     self._started("control", self._runs.look_and_wait, 0.0),
+                    self._started("schedules", self._schedules.look, LOOK_SECONDS),
                     self._started("derived", self._bring_up_to_date, self._pace.derived_interval_seconds),
                     self._started("sinks", self._deliveries.look, self._pace.batch_interval_seconds),
                     self._started("captures", CaptureWatch(self._settings, self._alert).look, 1.0),
@@ -159,8 +164,7 @@ class Worker:
             run = self._runs.run_of(name)
             commits = 0.0 if run is None else run.progress.get("commits", 0.0)
             is_paused = name in self._limits.paused
-            days = self._left_behind(feed) if is_paused else self._days_to_carry(feed)
-            if days:
+            if days := self._left_behind(feed) if is_paused else self._days_to_carry(feed):
                 self._carry(crew, feed, days, held, reads=not is_paused)
             if run is not None:
                 is_batch = run.progress.get("commits", 0.0) > commits
@@ -197,8 +201,7 @@ class Worker:
         """Return the days with unread files of a pipeline, and the days left unfinished on its path."""
         source = feed.pipeline.path[0]
         feed.found = None
-        looking: WorkItem = (source.name, None)
-        if not self._ready([looking]):
+        if not self._ready([(looking := (source.name, None))]):
             return ()
         try:
             found = once_led(
@@ -238,10 +241,8 @@ class Worker:
         Without `reads`, the source is paused: only what it has read already is carried.
         """
         # If a reference table cannot be updated, no stage may look rows up in it: only read the source.
-        whole = all(
-            self._ready([(stage.name, None)]) and not self._run(crew, stage.name, days).failed
-            for stage in feed.pipeline.reference
-        )
+        tables = [stage.name for stage in feed.pipeline.reference]
+        whole = all(self._ready([(each, None)]) and not self._run(crew, each, days).failed for each in tables)
         left = list(days)
         for table in feed.path[0 if reads else 1 : None if whole else 1]:
             held.alive()  # for each step: a large backlog makes all of them together slow
@@ -352,8 +353,7 @@ class Worker:
 
     def _entry(self, table: str) -> str:
         """Return the table under which days back off: that at which they enter the path, or the table."""
-        feed = self._feed_of(table)
-        return table if feed is None else feed.path[0]
+        return table if (feed := self._feed_of(table)) is None else feed.path[0]
 
     def _feed_of(self, table: str) -> Feed | None:
         """Return the feed whose path has a table."""
