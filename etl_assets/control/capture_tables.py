@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 
 import sqlalchemy as sa
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.dialects.postgresql import insert as postgres_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from etl_assets.control.schema import CAPTURE_TABLES
 from etl_assets.control.store import ControlStore
@@ -36,21 +37,15 @@ class StoredTableStates:
             "phase": state.phase.value,
             "state": json.dumps(state.as_json()),
         }
-        try:
-            with self._store.writing() as connection:
-                if state.version == 1:
-                    key = {"capture": state.capture, "source_table": state.table}
-                    connection.execute(CAPTURE_TABLES.insert().values(**key, **values))
-                    return True
-                changed = connection.execute(
-                    CAPTURE_TABLES.update()
-                    .where(
-                        rows.capture == state.capture,
-                        rows.source_table == state.table,
-                        rows.version == state.version - 1,
-                    )
-                    .values(**values)
-                )
-                return changed.rowcount == 1
-        except IntegrityError:
-            return False  # another process has taken it up
+        key = {"capture": state.capture, "source_table": state.table}
+        with self._store.writing() as connection:
+            if state.version == 1:
+                insert = postgres_insert if connection.dialect.name == "postgresql" else sqlite_insert
+                added = insert(CAPTURE_TABLES).values(**key, **values).on_conflict_do_nothing()
+                return connection.execute(added).rowcount == 1
+            changed = CAPTURE_TABLES.update().where(
+                rows.capture == state.capture,
+                rows.source_table == state.table,
+                rows.version == state.version - 1,
+            )
+            return connection.execute(changed.values(**values)).rowcount == 1

@@ -151,3 +151,25 @@ def test_what_may_pass_is_tried_three_times_and_then_waits_for_its_time(client, 
     failed = client.run(asked.id)
     assert (failed.attempts, failed.retry_policy) == (3, RetryPolicy.TIMED)
     assert failed.next_attempt_at is not None
+
+
+def test_a_pipeline_with_a_schedule_is_read_at_its_ticks_alone_each_once(settings, client, monkeypatch):
+    monkeypatch.setattr(threading, "excepthook", lambda args: None)
+    declaration = settings.home / "pipelines" / "films.yaml"
+    declaration.write_text(FILMS + "schedule: {every_seconds: 86400}\n", "utf-8")
+    work = Work(settings, monkeypatch)
+    try:
+        work.file.write_text("id\n1\n")
+        threading.Event().wait(1.5)
+        assert work.ran == []
+        declaration.write_text(FILMS + "schedule: {every_seconds: 1}\n", "utf-8")
+        for _ in range(200):
+            if work.ran and len(client.runs("films")) > 1:
+                break
+            threading.Event().wait(0.05)
+        assert work.ran
+    finally:
+        work.leave()
+    ticks = [each.reason for each in client.runs("films")]
+    assert len(ticks) > 1
+    assert len(set(ticks)) == len(ticks)

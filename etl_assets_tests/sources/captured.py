@@ -123,12 +123,24 @@ class Captured:
 
     def ingest_and_die(self, table: str, failpoint: str) -> None:
         """Run the step of a table in a process that ends at a failpoint."""
+        code = self.try_to_die(table, failpoint)
+        assert code == -9, f"the process did not die at {failpoint}: {code}"
+
+    def try_to_die(self, table: str, failpoint: str) -> int | None:
+        """Run the step of a table in a process that ends at a failpoint, if it comes there."""
         process = _processes.Process(
             target=_ingest, args=(self.home.path, table, os.environ["SHOP_PASSWORD"], failpoint)
         )
         process.start()
         process.join(100)
-        assert process.exitcode == -9, f"the process did not die at {failpoint}: {process.exitcode}"
+        return process.exitcode
+
+    def end_other_sessions(self) -> None:
+        """End the server's processes of all sessions that make no changes, as an administrator may."""
+        self.session.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND pid <> pg_backend_pid() AND application_name <> 'changes'"
+        )
 
     def source(self, table: str) -> dict[Any, Any]:
         """The rows of the source."""

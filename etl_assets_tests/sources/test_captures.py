@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import random
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 
+import psycopg
 import pytest
 from click.testing import CliRunner
 
 from etl_assets.captures import roll_back
 from etl_assets.cli.main import cli
-from etl_assets.errors import SourceLost, SourceRefused, TransitionRefused
+from etl_assets.errors import SourceLost, SourceRefused, SourceUnavailable, TransitionRefused
 from etl_assets.failpoints import Failpoint
 from etl_assets.sources.captures import log_reader
 from etl_assets.sources.captures.connect import close_readers, table_states
@@ -255,3 +259,50 @@ def test_commands_show_the_tables_and_roll_back(shop, monkeypatch):
     assert found.exit_code == 1
     assert "why\n    fix: do" in found.output
     assert "init" in CliRunner().invoke(cli, ["cdc", "rollback", "shop", "public.film"]).output
+
+
+@pytest.mark.kill
+@pytest.mark.parametrize("seed", [1, *(pytest.param(each, marks=pytest.mark.full) for each in range(2, 22))])
+def test_tables_equal_their_sources_after_changes_and_kills_at_random_places(shop, seed):
+    rng = random.Random(seed)
+    names = ("film", "actor")
+    shop.make_tables(*names, rows=20)
+    shop.declare(max_batch_records=7)
+    shop.discover()
+    places = [
+        *(each.value for each in (Failpoint.SPOOL_BEFORE_STATE, Failpoint.SPOOL_AFTER_STATE)),
+        *(each.value for each in (Failpoint.SOURCE_BEFORE_CONFIRM, Failpoint.SOURCE_AFTER_CONFIRM)),
+        f"{Failpoint.TABLE_AFTER_COMMIT}@shop_film_source",
+    ]
+    with psycopg.connect(
+        shop.session.info.dsn, password=os.environ["SHOP_PASSWORD"], application_name="changes"
+    ) as other:
+        for number in range(8):
+            for session, name in ((shop.session, rng.choice(names)), (other, rng.choice(names))):
+                for _ in range(rng.randrange(4)):
+                    session.execute(_change(rng, name).encode())
+            (other.commit if rng.random() < 0.7 else other.rollback)()
+            if number in (2, 5):
+                shop.try_to_die("film", rng.choice(places))
+            elif number == 4:
+                shop.end_other_sessions()
+            with suppress(SourceUnavailable):
+                shop.ingest(rng.choice(names))
+    shop.settle(*names, rounds=30)
+    for _ in range(30):
+        if not sum(shop.ingest(name).commits for name in names):
+            break
+    for name in names:
+        assert shop.held(name) == shop.source(name)
+
+
+def _change(rng: random.Random, name: str) -> str:
+    key = rng.randrange(1, 30)
+    return rng.choice(
+        (
+            f"INSERT INTO {name} VALUES ({key}, 'new', {key}) ON CONFLICT (id) DO UPDATE SET n = {key} + 1",
+            f"UPDATE {name} SET title = '{rng.random()}' WHERE id = {key}",
+            f"DELETE FROM {name} WHERE id = {key}",
+            f"DELETE FROM {name} WHERE id BETWEEN {key} AND {key + 3}",
+        )
+    )

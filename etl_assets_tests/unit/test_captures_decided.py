@@ -1,0 +1,90 @@
+"""Captures without a server: what is matched, what may be confirmed, and how states change."""
+
+from __future__ import annotations
+
+import pytest
+
+from etl_assets.control.capture_tables import StoredTableStates
+from etl_assets.control.store import sqlite_store
+from etl_assets.errors import CommitConflict, NotFound
+from etl_assets.pipelines.capture_spec import CaptureSpec
+from etl_assets.sources.captures.confirmation import TableProgress, confirmable
+from etl_assets.sources.captures.phases import FOLLOWING, TablePhase
+from etl_assets.sources.captures.table_states import CapturedTableState, change_state
+from etl_assets.testing.memory_table_states import MemoryTableStates
+
+SHOP = CaptureSpec(
+    name="shop",
+    connection="c",
+    publication="p",
+    slot="s",
+    tables=("public.*", "sales.item"),
+    exclude=("public.a_*",),
+)
+FILM = CapturedTableState(
+    capture="shop", table="public.film", pipeline="shop_film", oid=7, version=1, keys=("id",)
+)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def states(request, tmp_path):
+    if request.param == "memory":
+        yield MemoryTableStates()
+        return
+    store = sqlite_store(tmp_path / "control.db")
+    yield StoredTableStates(store)
+    store.close()
+
+
+def test_patterns_match_tables_and_exclusions_win():
+    names = ["public.film", "public.a_log", "sales.item", "sales.other"]
+    assert [each for each in names if SHOP.matches(each)] == ["public.film", "sales.item"]
+    assert SHOP.pipeline_of("public.Film-1") == "shop_film_1"
+    assert SHOP.pipeline_of("sales.item") == "shop_sales_item"
+
+
+def test_the_oldest_commit_is_confirmed():
+    found = confirmable([TableProgress(committed_lsn=50), TableProgress(committed_lsn=70)], 90, 100)
+    assert (found.lsn, found.only_spooled) == (50, frozenset())
+    assert confirmable([], 90, 100).lsn == 90
+
+
+def test_a_table_in_error_or_far_behind_holds_nothing_back_and_is_noted():
+    tables = [
+        TableProgress(committed_lsn=10, is_held_up=True),
+        TableProgress(committed_lsn=20),
+        TableProgress(committed_lsn=80),
+    ]
+    found = confirmable(tables, 90, 60)
+    assert (found.lsn, found.only_spooled) == (80, frozenset({0, 1}))
+
+
+def test_a_state_is_stored_once_for_each_version(states):
+    assert states.put(FILM)
+    assert not states.put(FILM)
+    moved = change_state(
+        states, "shop", "public.film", lambda each: each.to(TablePhase.DATA_SYNC, since_lsn=5)
+    )
+    assert states.of_capture("shop") == (moved,)
+    assert (moved.version, moved.since_lsn) == (2, 5)
+    failed = change_state(states, "shop", "shop_film", lambda each: each.failed("why", "do", needs_copy=True))
+    assert states.of_capture("shop") == (failed,)
+    assert failed.error is not None
+    assert failed.error.before is TablePhase.DATA_SYNC
+    assert states.of_capture("other") == ()
+    with pytest.raises(NotFound, match="has no table"):
+        change_state(states, "shop", "public.x", lambda each: each)
+
+
+def test_phases_follow_each_other_only_as_documented():
+    with pytest.raises(CommitConflict, match="which ready cannot follow"):
+        FILM.to(TablePhase.READY)
+    assert FOLLOWING.keys() == set(TablePhase)
+
+
+def test_a_second_error_keeps_the_phase_before_the_first_one():
+    twice = FILM.to(TablePhase.DATA_SYNC).failed("a", "b", needs_copy=True).failed("c", "d")
+    assert twice.error is not None
+    assert (twice.error.before, twice.error.needs_copy) == (TablePhase.DATA_SYNC, True)
+    again = twice.copied_again(9)
+    assert (again.phase, again.copies, again.error, again.since_lsn) == (TablePhase.INIT, 1, None, 9)
