@@ -67,12 +67,58 @@ The worker (`etl-assets worker`) is the runner. `etl-assets run` and the sensors
 - **Failed runs** have an error, a solution and a retry policy: `timed` goes on by itself after {TIMED_RETRY_SECONDS:.0f} s, `manual` waits for
   `retry`, `none` fails again unless what the error names is changed. `retry` and `run` leave every one of them.
 - **A runner that is gone** is known by its lease: it sends heartbeats, and a runner that has seen none for `control.lease_seconds` lets the run wait
-  for another runner, which goes on from the last commit. The attempt counts. Time is measured by the observer's monotonic clock, so a
+  for another runner, which goes on from the last commit. The attempt counts. Any worker of the same control store takes it over; without one,
+  `etl-assets doctor` names the run. Time is measured by the observer's monotonic clock, so a
   clock that is set changes nothing ([decision 0065](decisions/0065-run-control.md)).
 - **Fencing tokens** rise with each claim of a pipeline, and no two claims have the same one. A runner that lost its lease gets `LeaseLost` from
   every call, and begins no step once its last heartbeat is older than its lease. A step that has begun before is rejected at its commit and at
   its sink as soon as the next runner has begun, however late it wakes up ([mutual exclusion](mutual-exclusion.md#the-lease-of-a-run)).
 """
+
+
+FAULTS: tuple[tuple[str, str, str], ...] = (
+    (
+        "a second runner takes over a live run",
+        "a claim is one compare-and-set, and a superseded runner is rejected at each commit",
+        "kill/test_superseded_runner.py::test_a_runner_that_wakes_up_is_rejected",
+    ),
+    (
+        "`FAILED` is a dead end",
+        "`retry`, `run`, `cancel` and `pause` leave it",
+        "control/test_transitions.py::test_no_state_is_a_dead_end_for_clients",
+    ),
+    (
+        "a change over REST bypasses allow-list or validation",
+        "each change is validated as a whole declaration",
+        "serve/test_definitions.py::test_targets_are_those_that_the_platform_file_lists_at_the_definition",
+    ),
+    (
+        "a change over REST is answered by 500",
+        "what cannot be used is refused with its field",
+        "serve/test_definitions.py::test_no_declaration_makes_the_server_fail",
+    ),
+    (
+        "a pipeline that is switched off waits for ever",
+        "a run that is asked for meanwhile is remembered, and `resume` begins it",
+        "control/test_store.py::test_a_request_during_a_run_follows_it_and_a_pause_in_between_loses_neither",
+    ),
+    (
+        "bigint or text keys fail at the second batch",
+        "keys are bound with their own type",
+        "sources/test_sql_source.py::test_keys_of_any_type_are_read_page_by_page_without_loss_or_repeat",
+    ),
+    (
+        "a full load begins at 0 after it was interrupted",
+        "its position is committed with its rows",
+        "sources/test_sql_full_load.py::test_after_a_kill_and_changes_the_load_goes_on_and_ends_with_the_rows_of_the_query",
+    ),
+    (
+        "a pause is lost by a request, or a request by a pause",
+        "they are two columns of one row",
+        "control/test_store.py::test_a_request_during_a_run_follows_it_and_a_pause_in_between_loses_neither",
+    ),
+)
+"""Fault, why it cannot happen, and the test that shows it."""
 
 
 def render() -> str:
@@ -131,6 +177,11 @@ def _lines() -> Iterator[str]:
     )
     yield "Of rows with the same state and action, the first whose condition holds applies.\n"
     yield _RUNS
+    yield "## Faults that cannot happen\n"
+    yield from markdown_table(
+        ["fault", "why not", "shown by"],
+        ([fault, why, f"`etl_assets_tests/{test}`"] for fault, why, test in FAULTS),
+    )
 
 
 if __name__ == "__main__":

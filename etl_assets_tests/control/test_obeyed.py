@@ -101,6 +101,18 @@ def test_the_doctor_names_pipelines_that_are_not_followed_and_runs_without_a_wor
     assert "`etl-assets worker`" in found.values()
 
 
+def test_the_doctor_names_a_run_whose_runner_is_gone_and_that_nobody_takes_over(settings):
+    store = open_store(settings)
+    controls = RunControls(store, lease_seconds=0.01)
+    controls.request_run("films", "test")
+    assert controls.claim("gone") is not None
+    time.sleep(0.05)
+    store.close()
+    (found,) = (each for each in check_control(settings) if "has expired" in each.detail)
+    assert "the lease of the run of films" in found.detail
+    assert "`etl-assets worker`" in str(found.fix)
+
+
 def test_the_doctor_says_since_when_the_store_is_away_and_what_is_used_instead(settings):
     typed("pipelines", "pause", "films")
     list(check_control(settings))

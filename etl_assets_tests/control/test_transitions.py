@@ -30,6 +30,12 @@ def test_the_page_is_what_the_table_says():
     assert PAGE.read_text("utf-8") == control_documentation.render(), "write it again: make docs"
 
 
+@pytest.mark.parametrize("test", [test for _, _, test in control_documentation.FAULTS])
+def test_each_fault_of_the_page_names_a_test_that_is_there(test):
+    file, _, name = test.partition("::")
+    assert f"def {name}(" in (Path(__file__).parents[1] / file).read_text("utf-8")
+
+
 def test_the_diagram_has_every_change_of_state():
     drawn = {tuple(line.partition(":")[0].split(" --> ")) for line in control_documentation.mermaid()}
     for row in TRANSITIONS:
