@@ -17,6 +17,7 @@ import hashlib
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,11 @@ if TYPE_CHECKING:
     from etl_assets.delta.snapshot import Snapshot
     from etl_assets.delta.table import Table
 
+    _Condition = Callable[[pa.Array], pa.Array]
+
 IDS_AT_ONCE = 1_000_000
+_IDS_COMPARED_AT_ONCE = 100_000
+"""Rows whose ids are looked up at once: each look-up takes up all ids that it compares with."""
 _ROWS_AT_ONCE = 10_000
 
 
@@ -114,15 +119,15 @@ class QueryComparison:
     def _leave_out_known(self, snapshot: Snapshot, path: Path) -> None:
         """Rewrite a file of rows without those that the last record of their id is like."""
         # 1. Find the last records of the ids in the file. A range of new rows ends here.
-        ids = [some.to_pylist() for some in self._row_ids.of_file(path)]
-        in_file = {id_ for some in ids for id_ in some if id_ is not None}
+        columns = list(self._row_ids.of_file(path))
         known = {
             id_: record.fingerprint
-            for id_, record in self._known(snapshot, in_file.__contains__).items()
+            for id_, record in self._known(snapshot, partial(_are_among, _distinct(columns))).items()
             if not record.is_deleted
         }
         if not known:
             return
+        ids = [some.to_pylist() for some in columns]
         # 2. Compare the rows that have one. Of an id that stands twice, both rows are left.
         unchanged: dict[bytes, tuple[int, int] | None] = {}
         for piece, (some, lines) in enumerate(zip(ids, lines_of(path), strict=True)):
@@ -149,42 +154,39 @@ class QueryComparison:
         parts = -(-max(number, snapshot.row_count()) // IDS_AT_ONCE) or 1
         with path.open("wb") as file:
             for part in range(parts):
-                gone = self._gone(
-                    snapshot, ids, changed, lambda id_, part=part: zlib.crc32(id_) % parts == part
-                )
+                gone = self._gone(snapshot, ids, changed, partial(_are_in_part, part, parts))
                 for record in self._records_at(snapshot, gone):
                     kept = {name: value for name, value in record.items() if name != self.deleted_field}
                     file.write(canonical_json.write(kept) + b"\n")
 
-    def _gone(
-        self, snapshot: Snapshot, ids: Path, changed: Path | None, is_wanted: Callable[[bytes], bool]
-    ) -> list[int]:
+    def _gone(self, snapshot: Snapshot, ids: Path, changed: Path | None, are_wanted: _Condition) -> list[int]:
         """Return the offsets of the last records of wanted ids that are not in a file of ids, or are in one
         of changed rows, unless deleted.
         """
-        there = {id_ for id_ in self._ids_in(ids) if is_wanted(id_)}
+        there = self._ids_in(ids, are_wanted)
         if changed is not None and changed.exists():
-            there.difference_update(self._ids_in(changed))
-        known = self._known(snapshot, lambda id_: id_ not in there and is_wanted(id_))
+            there = there.filter(_call("invert", _are_among(self._ids_in(changed, are_wanted), there)))
+
+        def are_gone(some: pa.Array) -> pa.Array:
+            return _call("and_not", are_wanted(some), _are_among(there, some))
+
+        known = self._known(snapshot, are_gone)
         return sorted(record.offset for record in known.values() if not record.is_deleted)
 
-    def _ids_in(self, path: Path) -> Iterator[bytes]:
-        return (id_ for some in self._row_ids.of_file(path) for id_ in some.to_pylist() if id_ is not None)
+    def _ids_in(self, path: Path, are_wanted: _Condition) -> pa.Array:
+        """Return the wanted ids of a file, once each."""
+        return _distinct([some.filter(are_wanted(some)) for some in self._row_ids.of_file(path)])
 
-    def _known(self, snapshot: Snapshot, is_wanted: Callable[[bytes], bool]) -> dict[bytes, _Known]:
+    def _known(self, snapshot: Snapshot, are_wanted: _Condition) -> dict[bytes, _Known]:
         """Return the newest record of each wanted id."""
-        import pyarrow as pa
-
         newest: dict[bytes, _Known] = {}
-        for rows in _batches(snapshot, ("offset", "record", "fingerprint"), self._of_query):
+        for rows in batches_of_snapshot(
+            snapshot, ("offset", "record", "fingerprint"), self._of_query, at_once=_IDS_COMPARED_AT_ONCE
+        ):
             ids, is_deleted = self._row_ids.of(rows.column("record"))
-            wanted = [id_ is not None and is_wanted(id_) for id_ in ids.to_pylist()]
-            if not any(wanted):
-                continue
-            found = (ids, *rows.columns, is_deleted)
-            for id_, offset, record, fingerprint, is_gone in zip(
-                *(column.filter(pa.array(wanted)).to_pylist() for column in found), strict=True
-            ):
+            wanted = are_wanted(ids)
+            found = (column.filter(wanted).to_pylist() for column in (ids, *rows.columns, is_deleted))
+            for id_, offset, record, fingerprint, is_gone in zip(*found, strict=True):
                 order = None if self.order is None else self.order(orjson.loads(record))
                 before = newest.get(id_)
                 if before is None or _is_newer(order, offset, before):
@@ -200,7 +202,7 @@ class QueryComparison:
         for start in range(0, len(offsets), _ROWS_AT_ONCE):
             some = list(offsets[start : start + _ROWS_AT_ONCE])
             wanted = self._of_query & ds.field("offset").isin(some)
-            batches = _batches(snapshot, ("offset", "record"), wanted)
+            batches = batches_of_snapshot(snapshot, ("offset", "record"), wanted, at_once=_ROWS_AT_ONCE)
             found = {row["offset"]: row["record"] for batch in batches for row in batch.to_pylist()}
             for offset in some:
                 yield canonical_json.parse(found[offset].encode())[0]
@@ -231,5 +233,31 @@ def _is_newer(order: Any, offset: int, before: _Known) -> bool:
     return (order, offset) > (before.order, before.offset)
 
 
-def _batches(snapshot: Snapshot, columns: Sequence[str], wanted: Any) -> Iterator[pa.RecordBatch]:
-    yield from batches_of_snapshot(snapshot, columns, wanted, at_once=_ROWS_AT_ONCE)
+def _distinct(ids: Sequence[pa.Array]) -> pa.Array:
+    """Return ids once each, without null."""
+    import pyarrow as pa
+
+    return _call("unique", pa.chunked_array(ids, pa.binary())).drop_null()
+
+
+def _are_among(known: pa.Array, ids: pa.Array) -> pa.Array:
+    """Return which ids are some of the known ones; null is none of them."""
+    import pyarrow.compute as pc
+
+    return pc.call_function("is_in", [ids], pc.SetLookupOptions(value_set=known))
+
+
+def _are_in_part(part: int, parts: int, ids: pa.Array) -> pa.Array:
+    """Return which ids are in one of some parts of all ids; null is in none."""
+    import pyarrow as pa
+
+    if parts == 1:
+        return _call("is_valid", ids)
+    found = [id_ is not None and zlib.crc32(id_) % parts == part for id_ in ids.to_pylist()]
+    return pa.array(found, pa.bool_())
+
+
+def _call(function: str, *values: Any) -> Any:
+    import pyarrow.compute as pc
+
+    return pc.call_function(function, list(values))
