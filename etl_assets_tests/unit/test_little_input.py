@@ -57,6 +57,7 @@ def test_more_input_is_shared_out(tmp_path, monkeypatch):
 
 
 def test_more_input_in_canonical_form_is_validated_in_process_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(staging, "TASK_BYTES", len(LINES) - 1)
     monkeypatch.setattr(staging, "LITTLE_BYTES", len(LINES) - 1)
     monkeypatch.setattr(staging, "LITTLE_BY_COLUMNS", len(LINES))
     files = [file_of(tmp_path, "a.jsonl", LINES)]

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ from etl_assets.contracts import canonical_json
 from etl_assets.contracts.canonical_json import Refused
 from etl_assets.delta.read.data_files import batches_of_snapshot
 from etl_assets.delta.write.writing import storage_named
-from etl_assets.sources.ranges import RangeRead
+from etl_assets.sources.ranges import RangeRead, ReadRange
 from etl_assets.sources.sql.row_ids import RowIds, lines_of
 from etl_assets.sources.sql.staged import (
     DELETED,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 IDS_AT_ONCE = 1_000_000
 _IDS_COMPARED_AT_ONCE = 100_000
-"""Rows whose ids are looked up at once: each look-up takes up all ids that it compares with."""
+"""Rows whose ids are looked up at once: each look-up takes time for all ids that it compares with."""
 _ROWS_AT_ONCE = 10_000
 
 
@@ -61,6 +61,28 @@ class _Known:
     offset: int
     fingerprint: str
     is_deleted: bool
+
+
+@dataclass(slots=True)
+class _FirstLoad:
+    """A load that began with an empty table: all its rows are new, and none is gone.
+
+    That holds as long as one snapshot of the database is read, and nothing else is written to the table.
+    """
+
+    load: tuple[int, str] | None = None
+    version: int = -1
+
+    def begins(self, load: tuple[int, str] | None, version: int) -> None:
+        """Take a range of a load as its first one, after which the table has the next version."""
+        self.load, self.version = load, version
+
+    def goes_on(self, load: tuple[int, str] | None, version: int) -> bool:
+        """Return whether a range of a load follows the last one."""
+        if load is None or load != self.load or version != self.version + 1:
+            return False
+        self.version = version
+        return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +104,7 @@ class QueryComparison:
     order: Callable[[Mapping[str, Any]], Any] | None = None
     deleted_field: str = DELETED_FIELD
     with_former: bool = False
+    _first: _FirstLoad = field(default_factory=_FirstLoad, init=False, compare=False)
 
     def __call__(self, table: Table, version: int, found: RangeRead, folder: Path) -> RangeRead:
         """Return a range without the rows that are known, and with those that are gone.
@@ -95,9 +118,12 @@ class QueryComparison:
         Raises:
             FilesGone, ReplicaCorrupt: a file of the table is gone or damaged.
         """
-        snapshot = table.snapshot(version)
+        snapshot, load = table.snapshot(version), _load_of(found.read)
         if snapshot is None or not any(True for _ in snapshot.files()):
+            self._first.begins(load, version)
             return found  # nothing is known, so every row is new and none is gone
+        if self._first.goes_on(load, version):
+            return found
         with storage_named(table):
             return self._compared(snapshot, found, folder)
 
@@ -122,7 +148,7 @@ class QueryComparison:
         columns = list(self._row_ids.of_file(path))
         known = {
             id_: record.fingerprint
-            for id_, record in self._known(snapshot, partial(_are_among, _distinct(columns))).items()
+            for id_, record in self._known(snapshot, partial(_are_among, _joined(columns))).items()
             if not record.is_deleted
         }
         if not known:
@@ -174,8 +200,8 @@ class QueryComparison:
         return sorted(record.offset for record in known.values() if not record.is_deleted)
 
     def _ids_in(self, path: Path, are_wanted: _Condition) -> pa.Array:
-        """Return the wanted ids of a file, once each."""
-        return _distinct([some.filter(are_wanted(some)) for some in self._row_ids.of_file(path)])
+        """Return the wanted ids of a file."""
+        return _joined([some.filter(are_wanted(some)) for some in self._row_ids.of_file(path)])
 
     def _known(self, snapshot: Snapshot, are_wanted: _Condition) -> dict[bytes, _Known]:
         """Return the newest record of each wanted id."""
@@ -219,6 +245,12 @@ class QueryComparison:
         return RowIds(names=self.id, deleted_field=self.deleted_field)
 
 
+def _load_of(read: ReadRange) -> tuple[int, str] | None:
+    """Return the load of a range and the snapshot that it reads; None if the database keeps no snapshot."""
+    session = read.details.get("session")
+    return (read.end[QUERY]["load"], session) if session else None
+
+
 def _fingerprint(line: bytes) -> str | None:
     """Return the fingerprint of a row; None if it will be rejected."""
     try:
@@ -233,18 +265,22 @@ def _is_newer(order: Any, offset: int, before: _Known) -> bool:
     return (order, offset) > (before.order, before.offset)
 
 
-def _distinct(ids: Sequence[pa.Array]) -> pa.Array:
-    """Return ids once each, without null."""
+def _joined(ids: Sequence[pa.Array]) -> pa.Array:
+    """Return ids as one array, without null."""
     import pyarrow as pa
 
-    return _call("unique", pa.chunked_array(ids, pa.binary())).drop_null()
+    return pa.concat_arrays([pa.array([], pa.binary()), *ids]).drop_null()
 
 
 def _are_among(known: pa.Array, ids: pa.Array) -> pa.Array:
     """Return which ids are some of the known ones; null is none of them."""
     import pyarrow.compute as pc
 
-    return pc.call_function("is_in", [ids], pc.SetLookupOptions(value_set=known))
+    def is_in(some: pa.Array, others: pa.Array) -> pa.Array:
+        return pc.call_function("is_in", [some], pc.SetLookupOptions(value_set=others))
+
+    # A look-up begins with a hash table of all values that it compares with. These ids are the fewer ones.
+    return is_in(ids, known.filter(is_in(known, ids.drop_null())))
 
 
 def _are_in_part(part: int, parts: int, ids: pa.Array) -> pa.Array:
