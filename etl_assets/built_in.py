@@ -40,9 +40,9 @@ def built_in_pipelines(connections: Sequence[ConnectionRights] = ()) -> tuple[Pi
     """Return the built-in pipelines, in the order of `NAMES`.
 
     Args:
-        connections: The connections of the platform file; some give a built-in pipeline a sink.
+        connections: All connections; some of the platform file give a built-in pipeline a sink.
     """
     from etl_assets.orders.delivery import with_delivery
     from etl_assets.orders.pipeline import ORDERS
 
-    return (with_delivery(ORDERS, connections),)
+    return (with_delivery(ORDERS, [each for each in connections if each.tenant is None]),)

@@ -87,6 +87,12 @@ DAGSTER_URL = Variable(
     " declarations.",
     default="that of the UI, under `etl-assets dev`; else unset",
 )
+SECRET_KEY = Variable(
+    name="ETL_ASSETS_SECRET_KEY",
+    meaning="Keys (Fernet), separated by commas, for secrets of connections over REST. The first one"
+    " encrypts, all of them decrypt. All processes of an installation need them.",
+    default="unset: such secrets are references only",
+)
 SPARK_MASTER = Variable(
     name="ETL_ASSETS_SPARK_MASTER",
     meaning="Overrides `spark.master` of the platform file (`local[4]`, `spark://host:7077`,"
@@ -106,6 +112,7 @@ VARIABLES = (
     SPARK_MASTER,
     POSTGRES_URL,
     DAGSTER_URL,
+    SECRET_KEY,
     JARS,
     CACHE_HOME,
     IVY_SETTINGS,

@@ -312,16 +312,16 @@ class TransitionRefused(EtlAssetsError):
 
 
 class DeclarationRefused(EtlAssetsError):
-    """A declaration over REST has problems. Nothing was stored.
+    """A declaration or connection over REST has problems. Nothing was stored.
 
-    Carries `pipeline` and `problems`, each with field, value and what is allowed.
+    Carries `pipeline` or `connection`, and `problems`, each with field, value and what is allowed.
     """
 
 
 class DeclarationConflict(EtlAssetsError):
-    """A pipeline is not as a change of its declaration over REST needs it. Nothing was stored.
+    """A pipeline or connection is not as a change of it over REST needs it. Nothing was stored.
 
-    Carries `pipeline`, `kind` in words that do not change, and `revision` if the pipeline has one.
+    Carries `pipeline` or `connection`, `kind` in words that do not change, and `revision` if it has one.
     """
 
 

@@ -79,6 +79,7 @@ def installed(
     defs_folders: tuple[Path, ...] = (),
     connections: tuple[ConnectionRights, ...] | None = None,
     rest: RestRights | None = None,
+    modules: tuple[str, ...] | None = None,
 ) -> Installed:
     """Return the pipelines of an installation. Its files are read again when one of them has changed.
 
@@ -90,6 +91,7 @@ def installed(
         defs_folders: Defs folders of Dagster projects, whose components declare pipelines.
         connections: The connections of the platform file; None: sinks are not compared with them.
         rest: What declarations over REST may use; None: they are not compared with it.
+        modules: Python modules that transforms of files may name; None: any.
     """
     folder = pipelines_folder(home)
     unlisted, listed, seen = [], [], []
@@ -103,7 +105,7 @@ def installed(
         seen += _seen([snapshot_path(home)])
     try:
         found = (
-            _installed(home, tuple(listed), tuple(seen), built_in, connections, rest)
+            _installed(home, tuple(listed), tuple(seen), built_in, connections, rest, modules)
             if seen
             else Installed(catalog=_built_in_catalog(built_in, connections or ()))
         )
@@ -157,11 +159,13 @@ def _installed(
     built_in: tuple[str, ...],
     connections: tuple[ConnectionRights, ...] | None,
     rest: RestRights | None,
+    modules: tuple[str, ...] | None,
 ) -> Installed:
     base, folder = _built_in_catalog(built_in, connections or ()), pipelines_folder(home)
     read = (read_pipeline_files(each) if each == folder else read_components(each) for each in listed)
     declared_in_files = [file for of_folder in read for file in of_folder]
-    files = checked([*declared_in_files, *read_snapshot(snapshot_path(home), rest)], base, connections)
+    read_over_rest = read_snapshot(snapshot_path(home), rest)
+    files = checked([*declared_in_files, *read_over_rest], base, connections, modules)
     contracts, owners = contracts_of(files, base), TableOwners(files, base)
     declared = [
         declared_pipeline(DeclaredTables(spec=file.spec, contract_of=_read_by(file, contracts, owners)))

@@ -17,8 +17,9 @@ from pydantic.fields import FieldInfo
 
 from etl_assets.environment import VARIABLES
 from etl_assets.markdown_table import markdown_table
-from etl_assets.settings import DomainSettings, Section, Settings
+from etl_assets.settings import DomainSettings, Section, ServeSettings, Settings
 from etl_assets.settings.connections import CONNECTION_TYPES, KafkaConnection, SchemaRegistry, type_of
+from etl_assets.settings.oidc import OidcSettings
 
 _INTRODUCTION = """\
 # Settings
@@ -60,9 +61,12 @@ def render() -> str:
 def _lines() -> Iterator[str]:
     yield _INTRODUCTION
     yield from _section("Top level", Settings)
-    for name, field in Settings.model_fields.items():
+    for attribute, field in Settings.model_fields.items():
+        name = _name(attribute)
         if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
             yield from _section(f"`{name}`", field.annotation)
+            if field.annotation is ServeSettings:
+                yield from _section("`serve.oidc`", OidcSettings)
         elif name == "domains":
             yield from _section("`domains[]`", DomainSettings)
         elif name == "connections":
@@ -82,8 +86,8 @@ def _section(title: str, section: type[Section]) -> Iterator[str]:
     schema = section.model_json_schema()
     rows = (
         [
-            f"`{name}`",
-            _type(schema["properties"][name], schema.get("$defs", {})),
+            f"`{_name(name)}`",
+            _type(schema["properties"][_name(name)], schema.get("$defs", {})),
             _default(field),
             _meaning(field),
         ]
@@ -91,6 +95,11 @@ def _section(title: str, section: type[Section]) -> Iterator[str]:
         if name != "home"
     )
     yield from markdown_table(["field", "type", "default", "meaning"], rows)
+
+
+def _name(field: str) -> str:
+    """Return the name of a field in the platform file."""
+    return "connections" if field == "file_connections" else field
 
 
 def _type(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:

@@ -65,7 +65,12 @@ def new(name: str, sample: Path | None, as_json: bool) -> None:
     content = starting_file(name, None if sample is None else read_sample(sample), home).encode()
     path = folder / f"{name if os.sep not in name else 'NAME'}.yaml"
     others = _read(settings)
-    *_, found = checked([*others, parse_pipeline(content, path)], base, settings.connection_rights)
+    *_, found = checked(
+        [*others, parse_pipeline(content, path)],
+        base,
+        settings.connection_rights,
+        settings.pipelines.python_modules,
+    )
     for problem in found.problems:
         raise SettingsError(
             f"no pipeline can be made: {problem.message}", fix=problem.fix, field=problem.field
@@ -220,7 +225,8 @@ def _checked_files(outside: list[Path] | None = None) -> list[PipelineFile]:
     files.sort(key=_order)
     base = built_in_catalog(settings.pipelines.built_in, settings.connection_rights)
     is_known = not outside or platform_file().exists()
-    return [*checked(files, base, settings.connection_rights if is_known else None)]
+    rights = settings.connection_rights if is_known else None
+    return [*checked(files, base, rights, settings.pipelines.python_modules)]
 
 
 def _order(file: PipelineFile) -> tuple[bool, bool, str]:

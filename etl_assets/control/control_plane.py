@@ -8,6 +8,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from etl_assets.control.connection_rows import ConnectionRows
+from etl_assets.control.connections import RestConnections
 from etl_assets.control.definitions import Definitions
 from etl_assets.control.revisions import Revisions
 from etl_assets.control.run_controls import RunControls
@@ -44,6 +46,11 @@ class ControlPlane:
     def definitions(self) -> Definitions:
         """The pipelines that are declared over REST."""
         return Definitions(self._settings, self.revisions, lambda name: self.runs.state_of(name).state)
+
+    @property
+    def connections(self) -> RestConnections:
+        """The connections that are defined over REST."""
+        return RestConnections(self._settings, ConnectionRows(self._opened()))
 
     @property
     def runs(self) -> RunControls:

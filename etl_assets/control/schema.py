@@ -98,6 +98,17 @@ REVISIONS = sa.Table(
     sa.Column("actor", sa.Text, nullable=False),
     sa.Index("control_revisions_of_pipeline", "pipeline", "revision", unique=True),
 )
+CONNECTIONS = sa.Table(
+    "control_connections",
+    METADATA,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("tenant", sa.Text, nullable=False),
+    sa.Column("revision", sa.BigInteger, nullable=False),
+    # None: it was deleted. The row keeps the name for its tenant, and no secret.
+    sa.Column("content", sa.Text),
+    sa.Column("at", UtcTime, nullable=False),
+    sa.Column("actor", sa.Text, nullable=False),
+)
 AUDIT = sa.Table(
     "control_audit",
     METADATA,

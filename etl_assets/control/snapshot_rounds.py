@@ -1,4 +1,4 @@
-"""Rounds that keep the snapshot of declarations over REST up to date, beside the requests of a server.
+"""Rounds that keep the snapshots of what came over REST up to date, beside the requests of a server.
 
 Changes by servers of other machines reach this home folder by them, and so do those whose snapshot was not
 written because the process died or the disk was full.
@@ -22,6 +22,8 @@ async def keep_refreshing(control: ControlPlane, round_seconds: float = ROUND_SE
     while True:
         if control.is_in_use:
             try:
+                # Connections first: declarations name them.
+                await asyncio.to_thread(lambda: control.connections.refresh())
                 await asyncio.to_thread(lambda: control.definitions.refresh())
                 failing = False
             except EtlAssetsError as error:

@@ -133,9 +133,11 @@ def open_store(settings: Settings) -> ControlStore:
         return sqlite_store(settings.home / FILE)
     from etl_assets.settings.connections import PostgresConnection
 
-    found = settings.connections.get(name)
+    # Not one over REST: those are in this store.
+    of_file = settings.file_connections
+    found = of_file.get(name)
     if not isinstance(found, PostgresConnection):
-        usable = [each for each, of in settings.connections.items() if isinstance(of, PostgresConnection)]
+        usable = [each for each, of in of_file.items() if isinstance(of, PostgresConnection)]
         raise SettingsError(
             f"control.connection: {name!r} is no connection of type postgres",
             fix=f"add it under `connections:`, or use one of: {', '.join(usable) or 'none is there'}",

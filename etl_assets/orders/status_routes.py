@@ -96,7 +96,7 @@ _PROBLEMS = problem_responses(
 
 def status_router(settings: Settings) -> APIRouter:
     """Return the route, with connections of its own."""
-    connection = cast("PostgresConnection", settings.connections[STATUS_SINK.connection])
+    connection = cast("PostgresConnection", settings.file_connections[STATUS_SINK.connection])
     reader = PostgresReader(connection, STATUS_SINK.table)
 
     @asynccontextmanager

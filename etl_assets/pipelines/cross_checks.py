@@ -23,6 +23,7 @@ from etl_assets.pipelines.followed_tables import problems_of_followed
 from etl_assets.pipelines.origin import DeclarationOrigin
 from etl_assets.pipelines.pipeline_file import PipelineFile
 from etl_assets.pipelines.problem import Path, Problem, near
+from etl_assets.pipelines.python_functions import module_problems
 from etl_assets.pipelines.sink_checks import problems_of_sinks, problems_of_targets
 from etl_assets.pipelines.spec import PipelineSpec
 from etl_assets.pipelines.table_owners import TableOwners, table_names, tables_read
@@ -32,6 +33,7 @@ def checked(
     files: Sequence[PipelineFile],
     catalog_base: Catalog,
     connections: Sequence[ConnectionRights] | None = None,
+    modules: Sequence[str] | None = None,
 ) -> tuple[PipelineFile, ...]:
     """Return the files, with the problems that they have together.
 
@@ -39,7 +41,10 @@ def checked(
         files: Files that are read, in the order of their names.
         catalog_base: The built-in pipelines and the platform's own tables.
         connections: The connections of the platform file; None: sinks are not compared with them.
+        modules: Python modules that transforms of files may name; None: any.
     """
+    if modules is not None:
+        files = tuple(file.with_problems(module_problems(file, modules)) for file in files)
     if connections is not None:
         files = tuple(file.with_problems(problems_of_targets(file, connections)) for file in files)
     found: dict[int, list[Problem]] = {index: [] for index, file in enumerate(files) if file.spec is None}

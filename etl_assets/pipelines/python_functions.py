@@ -1,6 +1,7 @@
-"""Whether the Python functions of a declaration can be imported.
+"""Whether the Python functions of a declaration may be named, and can be imported.
 
-Belongs here: the import, which runs the user's code. Does not belong here: calling the functions.
+Belongs here: the list of modules, and the import, which runs the user's code. Does not belong here: calling
+the functions.
 """
 
 from __future__ import annotations
@@ -8,11 +9,31 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from etl_assets.pipelines.origin import DeclarationOrigin
 from etl_assets.pipelines.pipeline_file import PipelineFile
 from etl_assets.pipelines.problem import Path, Problem, near
 from etl_assets.pipelines.transform_specs import PythonTransform
+
+
+def module_problems(file: PipelineFile, modules: Sequence[str]) -> Iterator[Problem]:
+    """Yield a problem for each function of a file in a module that is not one of some; nothing is imported.
+
+    What a declaration over REST may name is another list (`rest_rights.py`).
+    """
+    if file.spec is None or file.origin is not DeclarationOrigin.FILE:
+        return
+    for index, transform in enumerate(file.spec.transforms):
+        if isinstance(transform, PythonTransform):
+            module = transform.function.partition(":")[0]
+            if module not in modules:
+                yield file.problem(
+                    ("transforms", index, "function"),
+                    f"transforms may not name functions of the module `{module}`",
+                    f"{near(module, modules)}allowed: {', '.join(modules) or 'none'}"
+                    " (`pipelines.python_modules` of the platform file)",
+                )
 
 
 def function_problems(file: PipelineFile) -> Iterator[Problem]:

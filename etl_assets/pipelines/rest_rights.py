@@ -24,6 +24,7 @@ from etl_assets.pipelines.transform_specs import PythonTransform
 
 _LITERAL = re.compile(r"""(?:[rR])?'(?:[^'\\]|\\.|'')*'|--[^\n]*|/\*.*?\*/""", re.DOTALL)
 _CALLS_JAVA = re.compile(r"(?i)`?\b(java_method|reflect|try_reflect)\b`?")
+_RUNS_A_SCRIPT = re.compile(r"""(?i)\busing\s*(?:''|")""")
 _QUOTED = re.compile(r'`[^`]*[^\w `$-][^`]*`|"[^"]*[/:\\.][^"]*"')
 _DOTTED_TABLE = re.compile(r"(?i)\b(?:from|join)\s+(?:\(\s*)*[\w`\"]+\s*\.")
 _FORMAT = re.compile(
@@ -47,6 +48,7 @@ class RestRights:
             stores. A query reads all that its connection has.
         write: What sinks may write, the same way: tables with their schema, indexes, topics, folders, paths.
         folders: Folders, relative to the home folder, whose files may be read.
+        own: Tenant and name of the connections that tenants have defined over REST: each may name its own.
     """
 
     variables: tuple[str, ...] = ()
@@ -55,14 +57,15 @@ class RestRights:
     read: tuple[str, ...] = ("*",)
     write: tuple[str, ...] = ("*",)
     folders: tuple[str, ...] = ()
+    own: frozenset[tuple[str, str]] = frozenset()
 
-    def allows_connection(self, name: str) -> bool:
-        """Return whether a connection may be named."""
-        return name in self.connections or "*" in self.connections
+    def allows_connection(self, name: str, tenant: str) -> bool:
+        """Return whether a declaration of a tenant may name a connection."""
+        return (tenant, name) in self.own or name in self.connections or "*" in self.connections
 
-    def allows_writing(self, connection: str, target: str) -> bool:
-        """Return whether sinks may write a target by a connection."""
-        return self.allows_connection(connection) and _is_one_of(f"{connection}/{target}", self.write)
+    def allows_writing(self, connection: str, target: str, tenant: str) -> bool:
+        """Return whether sinks of a tenant may write a target by a connection."""
+        return self.allows_connection(connection, tenant) and _is_one_of(f"{connection}/{target}", self.write)
 
     def environ(self, values: Mapping[str, str]) -> dict[str, str]:
         """Return the part of an environment that declarations may read."""
@@ -110,11 +113,14 @@ def right_problems(file: PipelineFile, rights: RestRights) -> Iterator[Problem]:
 def sql_problem(text: str) -> str | None:
     """Return what a text in Spark SQL does that no client may; None if nothing.
 
-    Spark reads a file by its path where a table's name may stand, and calls Java by name.
+    Spark reads a file by its path where a table's name may stand, calls Java by name, and runs any command
+    by `SELECT TRANSFORM … USING`.
     """
     rest = _LITERAL.sub("''", text)
     if found := _CALLS_JAVA.search(rest):
         return f"call Java (`{found[1].lower()}`)"
+    if _RUNS_A_SCRIPT.search(rest):
+        return "run a script (`TRANSFORM … USING`)"
     if _QUOTED.search(rest) or _DOTTED_TABLE.search(rest) or _FORMAT.search(rest):
         return "name a table by its format and path, or with a dot"
     return None
@@ -129,11 +135,14 @@ def _variable_problems(file: PipelineFile, rights: RestRights) -> Iterator[Probl
 
 def _target_problems(file: PipelineFile, spec: PipelineSpec, rights: RestRights) -> Iterator[Problem]:
     for place, connection, target in _read_targets(spec):
-        if rights.allows_connection(connection) and not _is_one_of(f"{connection}/{target}", rights.read):
+        if rights.allows_connection(connection, file.tenant) and not _is_one_of(
+            f"{connection}/{target}", rights.read
+        ):
             yield _refused(file, place, f"`{connection}/{target}`", "read", rights.read, value=target)
     for index, sink in enumerate(spec.sinks):
         name, target = sink.connection, sink.target_name
-        if rights.allows_connection(name) and not rights.allows_writing(name, target):
+        is_allowed = rights.allows_writing(name, target, file.tenant)
+        if rights.allows_connection(name, file.tenant) and not is_allowed:
             place = ("sinks", index, sink.target_field)
             yield _refused(file, place, f"`{name}/{target}`", "write", rights.write, value=target)
 
@@ -163,7 +172,7 @@ def _connection_problems(file: PipelineFile, spec: PipelineSpec, rights: RestRig
     named: dict[Path, str | None] = {(*block, "connection"): getattr(source, "connection", None)}
     named |= {("sinks", index, "connection"): each.connection for index, each in enumerate(spec.sinks)}
     for place, name in named.items():
-        if name is not None and not rights.allows_connection(name):
+        if name is not None and not rights.allows_connection(name, file.tenant):
             yield _refused(
                 file, place, f"the connection `{name}`", "connections", rights.connections, value=name
             )

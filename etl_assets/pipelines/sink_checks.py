@@ -31,6 +31,7 @@ _OF_SOURCES = {
 
 def problems_of_targets(file: PipelineFile, connections: Sequence[ConnectionRights]) -> Iterator[Problem]:
     """Yield source and sinks whose connection is missing, of another type, or does not allow their target."""
+    connections = [each for each in connections if each.is_known_to(file.tenant)]
     known = {each.name: each for each in connections}
     block, source = ((), None) if file.spec is None else reader_block(file.spec)
     wanted = next((types for kind, types in _OF_SOURCES.items() if isinstance(source, kind)), ())
@@ -56,10 +57,11 @@ def problems_of_targets(file: PipelineFile, connections: Sequence[ConnectionRigh
                 f"{near(sink.connection, names)}{there}",
             )
         elif not found.allows(sink.target_name):
+            there = f"connections.{sink.connection}.write of the platform file"
             yield file.problem(
                 ("sinks", index, sink.target_field),
                 f"the connection `{sink.connection}` does not allow to write `{sink.target_name}`",
-                f"add it to connections.{sink.connection}.write of the platform file,"
+                f"add it to {there if found.tenant is None else '`write` of the connection'},"
                 f" now [{', '.join(found.write)}]",
             )
 

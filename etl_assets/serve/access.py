@@ -30,6 +30,8 @@ class Of(StrEnum):
     """The pipeline `{name}` of the path, which is there and is the tenant's."""
     PIPELINE_NAME = "pipeline name"
     """The same, and there may be no such pipeline yet."""
+    CONNECTIONS = "connections"
+    """The connections of the tenant, which its pipelines share: not for a token that is bound to some."""
     TENANT = "tenant"
     """The tenant `{tenant}` of the path."""
 
@@ -61,7 +63,7 @@ class AccessRule:
         if self.scope is None:
             return
         service = Service.of(request)
-        token = request.state.token = self._token(service, request)
+        token = request.state.token = await self._token(service, request)
         match self.of:
             case Of.INSTALLATION:
                 self._expect(token.has(self.scope), token, "scope-not-allowed", "this")
@@ -69,14 +71,17 @@ class AccessRule:
                 name = str(request.path_params["name"])
                 self._expect(token.allows(self.scope, name), token, "pipeline-not-allowed", repr(name))
                 self._expect_own(service, token, name)
+            case Of.CONNECTIONS:
+                allowed = token.has(self.scope) and not token.is_bound_to_pipelines
+                self._expect(allowed, token, "connections-not-allowed", "connections")
             case Of.TENANT:
                 tenant = str(request.path_params["tenant"])
                 allowed = token.tenant == tenant and token.allows(self.scope, self.pipeline)
                 self._expect(allowed, token, "tenant-not-allowed", f"this for the tenant {tenant!r}")
 
-    def _token(self, service: Service, request: Request) -> Token:
+    async def _token(self, service: Service, request: Request) -> Token:
         if not self.is_page:
-            return service.token_of(request)
+            return await service.token_of(request)
         found = service.sessions.find(request.cookies.get(COOKIE, ""), service.clock())
         if found is None:
             raise ProblemDetails(303, "login-needed", "log in", headers={"Location": "/login"})

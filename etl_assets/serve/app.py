@@ -44,6 +44,8 @@ def build_app(service: Service) -> FastAPI:
         service.watch.release_threads()
         service.reads.close()
         service.store_calls.close()
+        service.trials.close()
+        service.issuer_calls.close()
         service.control.close()
 
     # The pages for people load scripts from elsewhere: only the description is served.

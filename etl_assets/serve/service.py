@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from fastapi import Request
 
@@ -28,6 +29,9 @@ from etl_assets.serve.sessions import Sessions
 from etl_assets.serve.table_reads import TableReads
 from etl_assets.serve.tokens import Token, Tokens
 from etl_assets.settings import Settings
+
+if TYPE_CHECKING:
+    from etl_assets.serve.oidc import OidcTokens
 
 _PIPELINES_SECONDS = 1.0
 
@@ -69,6 +73,13 @@ class Service:
     bodies: BodyBytes = field(init=False)
     reads: TableReads = field(init=False, default_factory=TableReads)
     store_calls: TableReads = field(init=False, default_factory=lambda: TableReads(what="the control store"))
+    oidc: OidcTokens | None = field(init=False, default=None)
+    issuer_calls: TableReads = field(
+        init=False, default_factory=lambda: TableReads(what="the issuer", threads=4, max_waiting=64)
+    )
+    trials: TableReads = field(
+        init=False, default_factory=lambda: TableReads(what="systems outside", max_waiting=8)
+    )
     control: ControlPlane = field(init=False)
     answers: Counter[int] = field(init=False, default_factory=Counter)
     _sources: Mapping[str, HttpSource] = field(init=False, default_factory=dict)
@@ -81,6 +92,10 @@ class Service:
         self.bodies = BodyBytes(serve.max_waiting_bytes)
         self.tokens = Tokens(self.settings.home)
         self.sessions = Sessions(self.tokens)
+        if serve.oidc is not None:
+            from etl_assets.serve.oidc import OidcTokens
+
+            self.oidc = OidcTokens(serve.oidc)
         self.control = ControlPlane(self.settings)
         self.rates = Rates(serve.events_per_second)
         self.keys = Keys(self.journal, serve.max_keys)
@@ -149,14 +164,17 @@ class Service:
         }
         self._installed = found
 
-    def token_of(self, request: Request) -> Token:
-        """Return the token of a request.
+    async def token_of(self, request: Request) -> Token:
+        """Return the token of a request: one of the server's own, or of the issuer.
 
         Raises:
-            ProblemDetails: it has none that is valid.
+            ProblemDetails: it has none that is valid, or 503 if the issuer does not answer.
         """
-        scheme, _, secret = request.headers.get("authorization", "").partition(" ")
-        token = self.tokens.of(secret.strip(), self.clock()) if scheme.lower() == "bearer" else None
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        secret, oidc = given.strip(), self.oidc
+        if scheme.lower() == "bearer" and oidc is not None and oidc.is_one(secret):
+            return await self.issuer_calls.call(lambda: oidc.of(secret, self.clock()))
+        token = self.tokens.of(secret, self.clock()) if scheme.lower() == "bearer" else None
         if token is None:
             raise ProblemDetails(
                 401,

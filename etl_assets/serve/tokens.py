@@ -87,6 +87,11 @@ class Token:
         return self.has(scope) and self.covers(pipeline)
 
     @property
+    def is_bound_to_pipelines(self) -> bool:
+        """Whether it is bound to some pipelines."""
+        return EVERY not in self.pipelines
+
+    @property
     def is_bound(self) -> bool:
         """Whether it is bound to failure domains."""
         return EVERY not in self.domains

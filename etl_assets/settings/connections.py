@@ -11,17 +11,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field
 
+from etl_assets.settings.connection import (
+    Address,
+    Connection,
+    Endpoint,
+    FilePathText,
+    Host,
+    Port,
+    endpoint_of,
+    no_credentials,
+)
 from etl_assets.settings.secret import Secret, TextWithSecrets, holds_credentials
-from etl_assets.settings.section import Section, expect_storage
+from etl_assets.settings.section import Section
 
 CONNECTION_NAME = r"^[a-z][a-z0-9_-]*$"
+SEARCH_PORT = 9200
 SILENCE_SECONDS = 60
 """After how long a PostgreSQL server that the network no longer reaches counts as gone."""
+OWN_IDENTITY_OFF: Mapping[str, Any] = {
+    "passfile": "/dev/null",
+    "gssencmode": "disable",
+    "sslcertmode": "disable",
+}
+"""Parameters of libpq by which a server gets nothing that belongs to the user of the process."""
 OWN_HEADERS = frozenset(
     {
         "connection",
@@ -46,57 +62,6 @@ OWN_HEADERS = frozenset(
 
 
 _URL = re.compile(r"https?://(\[[0-9a-fA-F:]+\]|[^/\s?#:\[\]]+)(:\d{1,5})?(/[^\s?#]*)?")
-
-
-def _host(value: str) -> str:
-    if "/" in value or "@" in value or any(each.isspace() for each in value):
-        raise ValueError("it is not a host; give its name or address alone, and user and port by themselves")
-    return value
-
-
-def _no_credentials(value: str) -> str:
-    if "@" in value or "?" in value:
-        raise ValueError("an address has neither credentials nor options; give them in fields of their own")
-    return value
-
-
-def _path(value: str) -> str:
-    expect_storage(value)
-    return value
-
-
-Host = Annotated[str, AfterValidator(_host), Field(min_length=1, max_length=255, examples=["localhost"])]
-Port = Annotated[int, Field(ge=1, le=65_535)]
-Address = Annotated[str, AfterValidator(_no_credentials), Field(min_length=1, max_length=2_000)]
-FilePathText = Annotated[str, AfterValidator(_path), Field(min_length=1, examples=["exports"])]
-
-
-class Connection(Section):
-    """A system outside the platform."""
-
-    write: Annotated[
-        tuple[Annotated[str, Field(min_length=1, max_length=200)], ...],
-        Field(
-            examples=["analytics.*"],
-            description="what pipelines may write: names with `*`, `?` and `[…]`; by default nothing",
-        ),
-    ] = ()
-
-    @field_validator("write", mode="before")
-    @classmethod
-    def _one_is_enough(cls, value: object) -> object:
-        return (value,) if isinstance(value, str) else value
-
-    def allows(self, target: str) -> bool:
-        """Return whether pipelines may write a target: a table, topic, index or folder, by its name."""
-        if ".." in target.split("/"):
-            return False
-        return any(fnmatchcase(target, each) for each in self.write)
-
-    def secrets(self) -> tuple[Secret, ...]:
-        """Return the references to its secrets, for messages in which their values must not stand."""
-        sections = (self, *(value for _, value in self if isinstance(value, Section)))
-        return tuple(value for section in sections for _, value in section if isinstance(value, Secret))
 
 
 class PostgresConnection(Connection):
@@ -126,6 +91,10 @@ class PostgresConnection(Connection):
     read_sessions: Annotated[
         int, Field(ge=1, le=16, description="sessions that read one large range of a full load at a time")
     ] = 2
+
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Return the hosts that it names."""
+        return (Endpoint("host", self.host, self.port),)
 
     @property
     def keepalive(self) -> Mapping[str, Any]:
@@ -160,6 +129,10 @@ class SqlConnection(Connection):
     user: Annotated[str | None, Field(description="user; by default none is sent", min_length=1)] = None
     password: Annotated[Secret | None, Field(description="`${NAME}` or `${file:/path}`")] = None
     options: Annotated[Mapping[str, str], Field(description="query parameters of the URL")] = {}
+
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Return the hosts that it names."""
+        return () if self.host is None else (Endpoint("host", self.host, self.port or 0),)
 
 
 class SchemaRegistry(Section):
@@ -247,6 +220,12 @@ class SearchConnection(Connection):
     ] = None
     timeout_seconds: Annotated[int, Field(description="for one request", ge=1, le=600)] = 60
 
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Return the hosts that it names."""
+        return tuple(
+            endpoint_of(f"urls[{index}]", each, http_port=SEARCH_PORT) for index, each in enumerate(self.urls)
+        )
+
 
 class FolderConnection(Connection):
     """A folder of this machine; `write` names folders below it."""
@@ -284,7 +263,7 @@ class ObjectStoreConnection(Connection):
 
 def _url(value: str) -> str:
     usable = value.isascii() and re.fullmatch(
-        r"https?://[^/\s?#:]+(:\d{1,5})?(/[^\s?#]*)?", _no_credentials(value)
+        r"https?://[^/\s?#:]+(:\d{1,5})?(/[^\s?#]*)?", no_credentials(value)
     )
     if not usable:
         raise ValueError("it is not the address of a server; such as `https://hooks.example.com/v1`")
@@ -339,6 +318,10 @@ class WebhookConnection(Connection):
     connect_timeout_seconds: Annotated[float, Field(gt=0, le=300, description="to open a connection")] = 10
     timeout_seconds: Annotated[float, Field(gt=0, le=600, description="for the answer to one call")] = 30
     concurrency: Annotated[int, Field(ge=1, le=64, description="most calls at a time, for each sink")] = 8
+
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Return the hosts that it names."""
+        return (endpoint_of("url", self.url),)
 
     def secrets(self) -> tuple[Secret, ...]:
         """Return the references to its secrets, those in headers too."""

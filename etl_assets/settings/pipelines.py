@@ -33,6 +33,15 @@ class PipelineSettings(Section):
         ),
     ] = None
 
+    python_modules: Annotated[
+        tuple[str, ...] | None,
+        Field(
+            examples=["[shop.transforms]", "[]"],
+            description="Python modules whose functions `python` transforms of files may name; by default any"
+            " that can be imported. Declarations over REST name those of `rest.modules` only",
+        ),
+    ] = None
+
     max_lag_rows: Annotated[
         int | None,
         Field(

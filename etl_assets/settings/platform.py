@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +30,7 @@ from etl_assets.settings.domains import DomainSettings, HealthSettings, Placemen
 from etl_assets.settings.landing import LandingSettings
 from etl_assets.settings.pipelines import PipelineSettings
 from etl_assets.settings.rest import RestSettings
+from etl_assets.settings.rest_connections import RestConnection, read_rest_connections
 from etl_assets.settings.runs import RunSettings, UpkeepSettings, WorkerSettings
 from etl_assets.settings.section import Section
 from etl_assets.settings.serve import ServeSettings
@@ -81,9 +83,11 @@ class Settings(Section):
     serve: ServeSettings = ServeSettings()
     rest: RestSettings = RestSettings()
     control: ControlSettings = ControlSettings()
-    connections: Annotated[
+    file_connections: Annotated[
         dict[Annotated[str, Field(pattern=CONNECTION_NAME, max_length=64)], AnyConnection],
         Field(
+            # Its own name is for settings that one process passes to another.
+            validation_alias=AliasChoices("connections", "file_connections"),
             examples=["warehouse: {type: postgres, …}"],
             description="systems outside the platform, by name, and what pipelines may write there",
         ),
@@ -191,20 +195,49 @@ class Settings(Section):
             self.defs_folders,
             self.connection_rights,
             self.rest_rights,
+            self.pipelines.python_modules,
         )
+
+    @property
+    def connections(self) -> Mapping[str, AnyConnection]:
+        """All connections by name: those of the platform file, and those over REST that can be used."""
+        usable = {
+            each.name: each.connection for each in self.rest_connections() if each.connection is not None
+        }
+        return {**usable, **self.file_connections}
+
+    def rest_connections(self) -> tuple[RestConnection, ...]:
+        """Return the connections that are defined over REST, those with problems included."""
+        return read_rest_connections(self.home, self.rest, frozenset(self.file_connections))
 
     @property
     def connection_rights(self) -> tuple[ConnectionRights, ...]:
         """What each connection allows."""
+        tenants = {each.name: each.tenant for each in self.rest_connections()}
         return tuple(
-            ConnectionRights(name=name, type=each.type, write=each.write, allows=each.allows)
+            ConnectionRights(
+                name=name,
+                type=each.type,
+                write=each.write,
+                allows=each.allows,
+                tenant=None if name in self.file_connections else tenants[name],
+            )
             for name, each in self.connections.items()
         )
 
     @property
     def rest_rights(self) -> RestRights:
         """What declarations that come over REST may use."""
-        return RestRights(**self.rest.model_dump(exclude={"max_pipelines"}))
+        rest = self.rest
+        return RestRights(
+            variables=rest.variables,
+            modules=rest.modules,
+            connections=rest.connections,
+            read=rest.read,
+            write=rest.write,
+            folders=rest.folders,
+            own=frozenset((each.tenant, each.name) for each in self.rest_connections()),
+        )
 
     def catalog(self) -> Catalog:
         """Return the pipelines of the installation, and all tables."""

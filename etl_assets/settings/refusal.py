@@ -34,6 +34,9 @@ _OF_MORE_THAN_A_VALUE = {
 _BOUNDS = {"expected": "one of", "ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 _OF_NO_USE = {"error", "pattern", "field_type", "actual_length", "class_name"}
 """Parts of pydantic's errors that are of no use to people."""
+_FIELDS = {"connections": "file_connections"}
+_NAMES = {field: name for name, field in _FIELDS.items()}
+"""Names in the platform file of fields that are called otherwise in code."""
 _CREDENTIALS = re.compile(r"(?<=://)[^\s'\"]*@|(?<=[^\s'\"][?;])[^\s'\"]*=[^\s'\"]*")
 
 
@@ -76,7 +79,8 @@ def _allowed(first: Any) -> str:
         close = difflib.get_close_matches(str(given), types, n=1)
         return (f"did you mean `{close[0]}`? " if close else "") + "types: " + ", ".join(types)
     if first["type"] == "extra_forbidden":
-        names = [name for name in _section(first["loc"]).model_fields if name != "home"]
+        fields = _section(first["loc"]).model_fields
+        names = [_NAMES.get(name, name) for name in fields if name != "home"]
         close = difflib.get_close_matches(str(first["loc"][-1]), names, n=1)
         return (f"did you mean `{close[0]}`? " if close else "") + "fields: " + ", ".join(names)
     if first["type"] == "string_type" and first["loc"][:2] == ("spark", "config") and len(first["loc"]) == 3:
@@ -113,7 +117,8 @@ def _examples(location: tuple[str | int, ...]) -> list[str]:
 
 
 def _field(location: tuple[str | int, ...]) -> FieldInfo | None:
-    if not location or (top := Settings.model_fields.get(str(location[0]))) is None:
+    name = _FIELDS.get(str(location[0]), str(location[0])) if location else ""
+    if (top := Settings.model_fields.get(name)) is None:
         return None
     names = [part for part in location[1:] if isinstance(part, str)]
     kind = DomainSettings if location[0] == "domains" else top.annotation

@@ -16,27 +16,64 @@ from pydantic_core import CoreSchema, core_schema
 
 from etl_assets.environment import value_of
 from etl_assets.errors import SettingsError
+from etl_assets.settings.secret_key import decrypted, encrypted
 
-_REFERENCE = re.compile(r"\$\{(?:[A-Za-z_][A-Za-z0-9_]*|file:/[^${}]+)\}")
-_FILE = "file:"
+_REFERENCE = re.compile(r"\$\{(?:(?:env:)?[A-Za-z_][A-Za-z0-9_]*|file:/[^${}]+|encrypted:[A-Za-z0-9_=-]+)\}")
+_VARIABLE, _FILE, _ENCRYPTED = "env:", "file:", "encrypted:"
 _MAX_BYTES = 65_536
+NO_REFERENCE = (
+    "a secret does not stand in the file; write `${NAME}`, an environment variable, or"
+    " `${file:/run/secrets/name}`"
+)
+"""What is said of a value in place of a reference."""
 
 _HOLDS_CREDENTIALS = re.compile(r"authorization|cookie|token|secret|api-?key|password", re.IGNORECASE)
 
 
 class Secret(str):
-    """The text `${NAME}` or `${file:/path}`. A value written in its place is refused without being shown."""
+    """The text `${NAME}`, `${env:NAME}` or `${file:/path}`. A value in its place is refused, and not shown.
+
+    `${encrypted:…}` is what the server makes of a value that came over REST.
+    """
 
     __slots__ = ()
 
     @property
     def reference(self) -> str:
-        """What is between the braces: the name of the environment variable, or `file:` and a path."""
-        return self[2:-1]
+        """What is between the braces: the name of the environment variable, `file:` and a path, or
+        `encrypted:` and a text.
+        """
+        return self[2:-1].removeprefix(_VARIABLE)
+
+    @property
+    def variable(self) -> str | None:
+        """The name of the environment variable; None if it is no variable."""
+        return None if self.reference.startswith((_FILE, _ENCRYPTED)) else self.reference
+
+    @property
+    def path(self) -> Path | None:
+        """The file; None if it is in none."""
+        return self._path if self.reference.startswith(_FILE) else None
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether the server has encrypted it."""
+        return self.reference.startswith(_ENCRYPTED)
+
+    @classmethod
+    def of_value(cls, value: str) -> Secret:
+        """Return the reference that holds a value, encrypted.
+
+        Raises:
+            SettingsError: there is no key.
+        """
+        return cls(f"${{{_ENCRYPTED}{encrypted(value)}}}")
 
     @property
     def label(self) -> str:
         """Where the secret is, for messages."""
+        if self.is_encrypted:
+            return "an encrypted secret"
         is_file = self.reference.startswith(_FILE)
         return f"the file {self._path}" if is_file else f"the environment variable {self.reference}"
 
@@ -44,8 +81,10 @@ class Secret(str):
         """Return the secret: the variable's value, or the file's text without the line feed at its end.
 
         Raises:
-            SettingsError: the variable is not set, or the file cannot be read or is empty.
+            SettingsError: the variable is not set, the file cannot be read, or no key decrypts it.
         """
+        if self.is_encrypted:
+            return decrypted(self.reference.removeprefix(_ENCRYPTED), environ)
         if self.reference.startswith(_FILE):
             return self._content()
         found = value_of(self.reference, environ)
@@ -91,10 +130,7 @@ class Secret(str):
     @classmethod
     def _validated(cls, value: Any) -> Secret:
         if not isinstance(value, str) or not _REFERENCE.fullmatch(value):
-            raise ValueError(
-                "a secret does not stand in the file; write `${NAME}`, an environment variable, or"
-                " `${file:/run/secrets/name}`"
-            )
+            raise ValueError(NO_REFERENCE)
         return cls(value)
 
 

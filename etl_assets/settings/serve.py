@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from etl_assets.settings.oidc import OidcSettings
 from etl_assets.settings.section import Section
 
 
@@ -78,6 +79,10 @@ class ServeSettings(Section):
     max_keys: Annotated[
         int, Field(ge=1, description="number of last `Idempotency-Key`s that are remembered")
     ] = 100_000
+    oidc: Annotated[
+        OidcSettings | None,
+        Field(description="tokens of an OpenID Connect issuer; by default only those of `etl-assets tokens`"),
+    ] = None
     keep_journal_days: Annotated[
         int, Field(ge=1, le=366, description="journal files that were read are removed after this many days")
     ] = 2

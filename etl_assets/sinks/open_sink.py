@@ -77,8 +77,9 @@ def _expect_right_of_rest(spec: BaseSinkSpec, settings: Settings, pipeline: str)
     """
     rights, name, target = settings.rest_rights, spec.connection, spec.target_name
     declared = settings.installed().declaration(pipeline)
-    is_from_rest = declared is not None and declared.origin is DeclarationOrigin.REST
-    if is_from_rest and not rights.allows_writing(name, target):
+    if declared is None or declared.origin is not DeclarationOrigin.REST:
+        return
+    if not rights.allows_writing(name, target, declared.tenant):
         raise SinkRefused(
             f"{pipeline} was declared over REST and may not write {name}/{target}",
             fix=f"add {name} to rest.connections and {name}/{target} to rest.write of the platform file, now"

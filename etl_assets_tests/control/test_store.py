@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -15,6 +16,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
+from etl_assets.control.connection_rows import ConnectionRows
 from etl_assets.control.migrate import HEAD, MIGRATIONS
 from etl_assets.control.records import RunLease
 from etl_assets.control.run_controls import RunControls
@@ -310,3 +312,19 @@ def _heavy(imports: str, *more: str) -> str:
     program = f"import sys\n{imports}\nprint([name for name in {names} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     return done.stdout.strip()
+
+
+def test_of_two_changes_of_a_connection_on_one_revision_one_is_stored(store):
+    rows = ConnectionRows(store)
+    content = {"type": "postgres", "password": "${env:WAREHOUSE}"}
+    change: dict[str, Any] = {"tenant": "default", "content": content, "actor": "robot"}
+    made = rows.put("warehouse", seen=0, **change)
+    assert made is not None
+    assert rows.put("warehouse", seen=0, **change) is None
+    second = rows.put("warehouse", seen=1, tenant="default", content=content, actor="second")
+    assert second is not None
+    assert second.revision == 2
+    assert rows.put("warehouse", seen=1, **change) is None
+    ended = rows.put("warehouse", seen=2, tenant="default", content=None, actor="robot")
+    assert rows.all() == {"warehouse": ended}
+    assert (made.content, rows.all()["warehouse"].revision) == (content, 3)

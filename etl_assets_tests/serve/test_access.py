@@ -44,6 +44,12 @@ RULES = {
     ("GET", "/v1/pipelines/{name}/dead-letters"): ("read", "pipeline"),
     ("POST", "/v1/pipelines/{name}/events"): ("ingest", "file"),
     ("GET", "/v1/events/{id}/trace"): ("read", "installation"),
+    ("GET", "/v1/connections"): ("admin", "connections"),
+    ("POST", "/v1/connections"): ("admin", "connections"),
+    ("GET", "/v1/connections/{name}"): ("admin", "connections"),
+    ("PUT", "/v1/connections/{name}"): ("admin", "connections"),
+    ("DELETE", "/v1/connections/{name}"): ("admin", "connections"),
+    ("POST", "/v1/connections/{name}/test"): ("admin", "connections"),
     ("GET", "/v1/orders/{tenant}/{id}"): ("read", "tenant"),
 }
 """What each route needs, and what it is about. A route that is not here fails the first test."""
@@ -180,6 +186,8 @@ def expected_refusal(needed, about, scope, tenant, bound_to) -> int | None:
         return 403
     pipeline = {"pipeline": PIPELINE, "name": PIPELINE, "file": PIPELINE, "tenant": "orders"}.get(about)
     if pipeline is not None and bound_to not in ("*", pipeline):
+        return 403
+    if about == "connections" and bound_to != "*":
         return 403
     if about == "tenant" and tenant != "default":
         return 403

@@ -49,6 +49,12 @@ LOOKS_UP: dict[str, Any] = {
     ],
     "table": {"keys": ["id"]},
 }
+FOLLOWS: dict[str, Any] = {
+    "name": "tickets",
+    "source": {"type": "table", "table": "films"},
+    "columns": {"id": "bigint", "film": "string"},
+    "table": {"keys": ["id"]},
+}
 WAREHOUSE = {
     "type": "postgres",
     "host": "127.0.0.1",
@@ -331,6 +337,9 @@ def test_a_name_stays_its_tenants_and_other_tenants_learn_nothing_of_it(client):
     texts.append(other.post("/v1/pipelines", hidden).text.replace("no_table", "films"))
     assert texts[0] == texts[1]  # a table of another tenant is as one that does not exist
     assert PIPELINE not in texts[0]
+    followed = other.post("/v1/pipelines", FOLLOWS)
+    assert followed.status_code == 422
+    assert "there is no table `films`" in followed.text
 
 
 def test_a_token_that_is_bound_to_pipelines_declares_those_alone(client):
@@ -339,9 +348,10 @@ def test_a_token_that_is_bound_to_pipelines_declares_those_alone(client):
     assert bound.post("/v1/pipelines", FILMS).status_code == 201
 
 
-def test_what_other_pipelines_need_is_kept(client):
+@pytest.mark.parametrize("reader", [LOOKS_UP, FOLLOWS], ids=["lookup", "table"])
+def test_what_other_pipelines_need_is_kept(client, reader):
     tag = client.post("/v1/pipelines", FILMS).headers["etag"]
-    assert client.post("/v1/pipelines", LOOKS_UP).status_code == 201
+    assert client.post("/v1/pipelines", reader).status_code == 201
     without = FILMS | {"columns": {"id": "bigint", "title": "string"}}
     for answer in (client.put("/v1/pipelines/films", without, tag), client.delete("/v1/pipelines/films")):
         assert (answer.status_code, kind_of(answer)) == (409, "in-use")

@@ -216,6 +216,8 @@ def test_a_declaration_for_one_name_is_none_for_another(service):
         "select * from (csv.`/x`)", "select reflect('a','b')", "select `TRY_REFLECT`('a', 'b')",
         "select * from json /* */ . `/etc/x`", "select * from other.tables", "select * from \"org.x\".`/y`",
         "select * from `org.apache.spark.x`.`y`", "select * from input, `org.apache.spark.x`.`/etc/y`",
+        "select transform(a) using 'sh -c id' as (b) from input", 'select transform(a) USING\n"cat"',
+        "select transform(a) using r'cat' from input", "from input map a using/**/'cat' as b",
     ],
 )  # fmt: skip
 def test_sql_that_reads_other_than_its_inputs_is_refused(text):
@@ -224,7 +226,13 @@ def test_sql_that_reads_other_than_its_inputs_is_refused(text):
 
 @pytest.mark.parametrize(
     "text",
-    ["a.b > 1", "film = 'csv.`/x`'", "select i.id, i.`two words` from input i -- csv.`x`", "avro_size * 1.5"],
+    [
+        "a.b > 1",
+        "film = 'csv.`/x`'",
+        "select i.id, i.`two words` from input i -- csv.`x`",
+        "avro_size * 1.5",
+        "select transform(tags, each -> upper(each)) as tags, x.* from input x join y using (id)",
+    ],
 )
 def test_sql_on_columns_is_not(text):
     assert sql_problem(text) is None

@@ -29,18 +29,21 @@ from etl_assets_tests.serve.server_process import PIPELINE, ServerProcess, servi
 
 DOCS = Path(__file__).parents[2] / "docs"
 DECLARED = EXAMPLE_DECLARATION["name"]
+CONNECTION = {"name": "hooks", "type": "webhook", "url": "http://127.0.0.1:1"}
 DESCRIBED = [status_code_conformance, content_type_conformance, response_schema_conformance]
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     home = tmp_path_factory.mktemp("rest")
-    write_installation(home)
+    write_installation(home, rest={"hosts": ["127.0.0.1:1"], "networks": ["127.0.0.0/8"]})
     _, token = Tokens(home).add("test", now=now_utc(), scopes=[Scope.INGEST, Scope.ADMIN])
     with serving(home, token) as started, pytest.MonkeyPatch.context() as patch:
         with started.client() as client:
             client.post(started.events, json=[{"id": 1, "film": "M"}, {"film": "no id"}])
             made = client.post(f"{started.url}/v1/pipelines", json=EXAMPLE_DECLARATION)
+            assert made.status_code == 201, made.text
+            made = client.post(f"{started.url}/v1/connections", json=CONNECTION)
             assert made.status_code == 201, made.text
         patch.setenv("ETL_ASSETS_HOME", str(home))
         ingest()
@@ -71,6 +74,12 @@ OPERATIONS = [
     ("GET", "/v1/pipelines/{name}/runs"),
     ("GET", "/v1/pipelines/{name}/runs/{id}"),
     ("DELETE", "/v1/pipelines/{name}"),
+    ("GET", "/v1/connections"),
+    ("POST", "/v1/connections"),
+    ("GET", "/v1/connections/{name}"),
+    ("PUT", "/v1/connections/{name}"),
+    ("POST", "/v1/connections/{name}/test"),
+    ("DELETE", "/v1/connections/{name}"),
 ]
 CHANGES = ("PUT", "DELETE")
 
@@ -81,12 +90,16 @@ def test_no_answer_is_other_than_described_and_none_is_a_failure(server, schema,
     @given(case=schema[path][method].as_strategy())
     def check(case):
         case.headers = {**(case.headers or {}), "Authorization": f"Bearer {server.token}"}
-        if "{name}" in path:
+        if path.startswith("/v1/connections/{name}"):
+            case.path_parameters = {**case.path_parameters, "name": CONNECTION["name"]}
+        elif "{name}" in path:
             name = DECLARED if method in CHANGES or "revision" in path else PIPELINE
             case.path_parameters = {**case.path_parameters, "name": name}
         answer = case.call()
         case.validate_response(answer, checks=DESCRIBED)
-        assert answer.status_code < 500, answer.content
+        # That a system outside is not reached is what a test of a connection is for.
+        is_outside = path.endswith("/test") and answer.status_code == 502
+        assert answer.status_code < 500 or is_outside, answer.content
 
     check()
 

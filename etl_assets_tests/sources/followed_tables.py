@@ -87,6 +87,7 @@ class Installation:
 
     home: Home
     session: Any = None
+    root: str = "data"
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     @classmethod
@@ -113,6 +114,11 @@ class Installation:
         hidden.rename(self.home.path / "in" / f"{number:04}.jsonl")
 
     def rate(self, *ratings: tuple[Any, ...]) -> None:
+        """Land ratings, and carry them to their table."""
+        self.land_ratings(*ratings)
+        self.run("ratings")
+
+    def land_ratings(self, *ratings: tuple[Any, ...]) -> None:
         """Land ratings: film, category, stars; a film alone is deleted."""
         at = next(self._numbers)
         self.land(
@@ -123,7 +129,6 @@ class Installation:
                 for film, *rest in ratings
             )
         )
-        self.run("ratings")
 
     def run(self, *pipelines: str) -> list[StepReport]:
         """Run the steps of pipelines: to the accepted records, then to the table."""
@@ -202,13 +207,13 @@ class Installation:
         ensure_table(self.followed)
 
     def rows(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-        return sorted(tuple(row[name] for name in columns) for row in self.home.rows(table))
+        return sorted(tuple(row[name] for name in columns) for row in self.home.rows(table, root=self.root))
 
     def ratings(self) -> list[tuple[Any, ...]]:
         return self.rows("ratings", ("film_id", "category", "stars"))
 
-    def copies(self) -> list[tuple[Any, ...]]:
-        return self.rows("copies", ("film_id", "category", "stars"))
+    def copies(self, table: str = "copies") -> list[tuple[Any, ...]]:
+        return self.rows(table, ("film_id", "category", "stars"))
 
     def categories(self) -> list[tuple[Any, ...]]:
         return self.rows("categories", ("category", "films", "stars"))

@@ -16,6 +16,7 @@ from etl_assets.cli import transform_problems
 from etl_assets.cli.pipelines import pipelines
 from etl_assets.errors import EtlAssetsError, InputError, NoInstallation, SettingsError
 from etl_assets.pipelines.json_schema import schema_text
+from etl_assets.settings import load_settings
 
 MODULE = """\
 print("imported")
@@ -301,6 +302,25 @@ def test_functions_are_imported_unless_told_otherwise(declare, tmp_path, monkeyp
     assert "PYTHONPATH" in messages[2]
     assert "SystemExit" in messages[3]
     run("validate", "--no-import")
+
+
+def test_functions_of_modules_that_are_not_listed_are_neither_used_nor_imported(
+    declare, home, tmp_path, monkeypatch
+):
+    (tmp_path / "other_module.py").write_text("raise SystemExit(3)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, module in (("one", "other_module"), ("two", "math")):
+        declare(name, f"transforms:\n  - {{type: python, function: '{module}:floor'}}\n")
+    (home / "platform.yaml").write_text("pipelines: {python_modules: [math]}\n")
+    found = {each["name"]: each["problems"] for each in run("validate", "--json", exit_code=1)}
+    assert found["two"] == []
+    (problem,) = found["one"]
+    assert problem["field"] == "transforms[0].function"
+    assert problem["message"] == "transforms may not name functions of the module `other_module`"
+    assert problem["fix"] == "allowed: math (`pipelines.python_modules` of the platform file)"
+    catalog = load_settings().catalog()
+    assert "two" in catalog.names
+    assert "one" not in catalog.names
 
 
 @pytest.mark.parametrize("command", ["list", "validate"])

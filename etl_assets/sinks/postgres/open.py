@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from etl_assets.errors import RuntimeMissing
-from etl_assets.settings.connections import PostgresConnection
+from etl_assets.errors import RuntimeMissing, SinkUnavailable
+from etl_assets.settings.connections import OWN_IDENTITY_OFF, PostgresConnection
 
 if TYPE_CHECKING:
     from etl_assets.pipelines.sink_specs.base import BaseSinkSpec
@@ -22,6 +22,7 @@ def open_postgres(
 
     Raises:
         SinkUnavailable: the server does not answer, or does not let this user in.
+        SettingsError: the host of a connection over REST is not allowed.
         RuntimeMissing: the package psycopg is not installed.
     """
     try:
@@ -38,9 +39,19 @@ def open_postgres(
     schema, _, table = spec.table.partition(".")
     target = f"postgres://{connection.host}:{connection.port}/{connection.database}/{spec.table}"
     milliseconds = 1_000 * connection.statement_timeout_seconds
+    try:
+        address = connection.address_of(connection.host, connection.port)
+    except OSError as error:
+        raise SinkUnavailable(
+            f"{target} cannot be reached: the host has no address",
+            fix="see whether its name is right, and whether this machine can resolve it",
+            sink=target,
+        ) from error
     with named(target):
         session = psycopg.connect(
             host=connection.host,
+            hostaddr=address,
+            **({} if address is None else OWN_IDENTITY_OFF),
             port=connection.port,
             dbname=connection.database,
             user=connection.user,

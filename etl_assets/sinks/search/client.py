@@ -18,7 +18,8 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from etl_assets.errors import RuntimeMissing, SinkRefused, SinkUnavailable
+from etl_assets.errors import RuntimeMissing, SettingsError, SinkRefused, SinkUnavailable
+from etl_assets.settings.connections import SEARCH_PORT
 
 _BUSY = frozenset({429, 502, 503, 504})
 
@@ -32,12 +33,14 @@ class SearchServer:
         user: Name for HTTP basic authentication.
         password: Its password.
         ca_file: File with the certificates that sign the server's; None for those of the system.
+        address_of: Returns the address of a host and port to connect to; None: the host itself.
     """
 
     urls: tuple[str, ...]
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     ca_file: str | None = None
+    address_of: Callable[[str, int], str | None] = lambda host, port: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +176,8 @@ class SearchClient:
                 fix="check `ca_file` of the connection",
             )
         except exceptions.ConnectionError as error:
+            if isinstance(error.info, SettingsError):
+                raise error.info from None  # the address is not allowed, whichever node is asked
             self._failures += 1  # another node, if there is one
             return None, f"{type(error.info).__name__}"
         try:
@@ -206,12 +211,30 @@ def _connection(server: SearchServer, url: str, timeout: float) -> Any:
 
     parts = urlsplit(url)
     secure = parts.scheme == "https"
-    return Connection(
-        host=parts.hostname or "localhost",
-        port=parts.port or (443 if secure else 9200),
+    host, port = parts.hostname or "localhost", parts.port or (443 if secure else SEARCH_PORT)
+    made = Connection(
+        host=host,
+        port=port,
         url_prefix=parts.path.strip("/"),
         use_ssl=secure,
         http_auth=(server.user, server.password or "") if server.user else None,
         timeout=timeout,
         ca_certs=server.ca_file if secure else None,
     )
+    pool: Any = made.pool
+    pool.ConnectionCls = _to_checked_address(pool.ConnectionCls, server, host, port)
+    return made
+
+
+def _to_checked_address(base: Any, server: SearchServer, host: str, port: int) -> Any:
+    """Return the class of connections that go to the address that was checked."""
+
+    class CheckedConnection(base):
+        """The name stays what TLS and the header `Host` have."""
+
+        def _new_conn(self) -> Any:
+            if (address := server.address_of(host, port)) is not None:
+                self._dns_host = address
+            return super()._new_conn()
+
+    return CheckedConnection

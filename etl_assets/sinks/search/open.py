@@ -18,13 +18,7 @@ def open_search(spec: BaseSinkSpec, connection: Connection, settings: Settings, 
     """Open the sink. Nothing is sent yet."""
     spec = cast("SearchSinkSpec", spec)
     connection = cast("SearchConnection", connection)
-    password = connection.password
-    server = SearchServer(
-        urls=tuple(connection.urls),
-        user=connection.user,
-        password=None if password is None else password.value(),
-        ca_file=connection.ca_file,
-    )
+    server = server_of(connection)
     return SearchSink(
         SearchTarget(
             server=server,
@@ -34,4 +28,20 @@ def open_search(spec: BaseSinkSpec, connection: Connection, settings: Settings, 
             settings=spec.settings,
             patience=Patience(timeout_seconds=connection.timeout_seconds),
         )
+    )
+
+
+def server_of(connection: SearchConnection) -> SearchServer:
+    """Return how to reach the engine of a connection.
+
+    Raises:
+        SettingsError: its password cannot be read.
+    """
+    password = connection.password
+    return SearchServer(
+        urls=tuple(connection.urls),
+        user=connection.user,
+        password=None if password is None else password.value(),
+        ca_file=connection.ca_file,
+        address_of=connection.address_of,
     )

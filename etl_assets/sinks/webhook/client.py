@@ -12,6 +12,7 @@ import email.utils
 import http.client
 import queue
 import random
+import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -37,6 +38,7 @@ class Receiver:
         ca_file: File with the certificates that sign its own; None for those of the system.
         connect_timeout_seconds: To open a connection.
         timeout_seconds: For each part of an answer.
+        address_of: Returns the address of a host and port to connect to; None: the host itself.
     """
 
     url: str
@@ -45,6 +47,7 @@ class Receiver:
     ca_file: str | None = None
     connect_timeout_seconds: float = 10.0
     timeout_seconds: float = 30.0
+    address_of: Callable[[str, int], str | None] = lambda host, port: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +164,19 @@ class WebhookClient:
         while not self._idle.empty():
             self._idle.get_nowait().close()
 
+    def reach(self) -> None:
+        """Connect to the receiver without a call.
+
+        Raises:
+            SettingsError: its host is not allowed.
+            OSError: it is not reached, or its certificate is not trusted.
+        """
+        connection = self._connection()
+        try:
+            connection.connect()
+        finally:
+            connection.close()
+
     def _once(
         self, method: str, path: str, body: bytes, headers: Mapping[str, str]
     ) -> tuple[CallAnswer | None, str, float]:
@@ -218,12 +234,9 @@ class WebhookClient:
         except queue.Empty:
             pass
         host, port = self._address.hostname or "", self._address.port
-        receiver = self._receiver
         if self._context is None:
-            return _Connection(host, port, receiver.connect_timeout_seconds, receiver.timeout_seconds)
-        return _TlsConnection(
-            host, port, receiver.connect_timeout_seconds, receiver.timeout_seconds, self._context
-        )
+            return _Connection(host, port, self._receiver)
+        return _TlsConnection(host, port, self._receiver, self._context)
 
     def _body(self, response: http.client.HTTPResponse) -> bytes:
         """Return the beginning of an answer's body; a receiver may send it slowly, and without an end."""
@@ -248,29 +261,40 @@ class WebhookClient:
 
 
 class _Connection(http.client.HTTPConnection):
-    """A connection with a time limit to open it, and another for answers."""
+    """A connection with a time limit to open it, another for answers, and an address that was checked."""
 
-    def __init__(self, host: str, port: int | None, connect_seconds: float, seconds: float) -> None:
-        super().__init__(host, port, timeout=connect_seconds)
-        self._seconds = seconds
+    def __init__(self, host: str, port: int | None, receiver: Receiver) -> None:
+        super().__init__(host, port, timeout=receiver.connect_timeout_seconds)
+        self._receiver = receiver
 
     def connect(self) -> None:
-        super().connect()
-        self.sock.settimeout(self._seconds)
+        self.sock = _opened(self, self._receiver)
+        self.sock.settimeout(self._receiver.timeout_seconds)
 
 
 class _TlsConnection(http.client.HTTPSConnection):
     """The same over TLS."""
 
-    def __init__(
-        self, host: str, port: int | None, connect_seconds: float, seconds: float, context: ssl.SSLContext
-    ) -> None:
-        super().__init__(host, port, timeout=connect_seconds, context=context)
-        self._seconds = seconds
+    def __init__(self, host: str, port: int | None, receiver: Receiver, context: ssl.SSLContext) -> None:
+        super().__init__(host, port, timeout=receiver.connect_timeout_seconds, context=context)
+        self._receiver, self._tls = receiver, context
 
     def connect(self) -> None:
-        super().connect()
-        self.sock.settimeout(self._seconds)
+        sock = _opened(self, self._receiver)
+        try:
+            self.sock = self._tls.wrap_socket(sock, server_hostname=self.host)
+        except BaseException:
+            sock.close()
+            raise
+        self.sock.settimeout(self._receiver.timeout_seconds)
+
+
+def _opened(connection: http.client.HTTPConnection, receiver: Receiver) -> socket.socket:
+    """Return the socket of a connection: to the address that was checked, if the receiver's are."""
+    address = receiver.address_of(connection.host, connection.port) or connection.host
+    found = socket.create_connection((address, connection.port), receiver.connect_timeout_seconds)
+    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return found
 
 
 def seconds_of(retry_after: str | None, now: float) -> float:

@@ -32,14 +32,7 @@ def open_webhook(
     key = None if secret is None else signing_key(secret.value(), label=secret.label)
     return WebhookSink(
         WebhookTarget(
-            receiver=Receiver(
-                url=connection.url,
-                headers={name: _header(name, text) for name, text in connection.headers.items()},
-                secrets=tuple(each.value() for each in connection.secrets()),
-                ca_file=connection.ca_file,
-                connect_timeout_seconds=connection.connect_timeout_seconds,
-                timeout_seconds=connection.timeout_seconds,
-            ),
+            receiver=receiver_of(connection),
             path=spec.path,
             write=connection.write,
             name=f"{pipeline}.{spec.sink_name}",
@@ -51,6 +44,27 @@ def open_webhook(
             concurrency=connection.concurrency,
             signing_key=key,
         )
+    )
+
+
+def receiver_of(connection: WebhookConnection, *, seconds: float | None = None) -> Receiver:
+    """Return how to reach the server of a connection.
+
+    Args:
+        connection: The connection.
+        seconds: Time limit in place of the connection's own.
+
+    Raises:
+        SettingsError: a secret cannot be read.
+    """
+    return Receiver(
+        url=connection.url,
+        headers={name: _header(name, text) for name, text in connection.headers.items()},
+        secrets=tuple(each.value() for each in connection.secrets()),
+        ca_file=connection.ca_file,
+        connect_timeout_seconds=seconds or connection.connect_timeout_seconds,
+        timeout_seconds=seconds or connection.timeout_seconds,
+        address_of=connection.address_of,
     )
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from etl_assets.errors import RuntimeMissing, SourceRefused
+from etl_assets.errors import RuntimeMissing, SourceRefused, SourceUnavailable
 from etl_assets.pipelines.source_specs import SqlLoad
-from etl_assets.settings.connections import PostgresConnection, SqlConnection
+from etl_assets.settings.connections import OWN_IDENTITY_OFF, PostgresConnection, SqlConnection
 from etl_assets.sources.sql.alchemy import AlchemyQuery
 from etl_assets.sources.sql.full_load import SqlFullLoad
 from etl_assets.sources.sql.postgres import PostgresQuery
 from etl_assets.sources.sql.source import SqlQuery
 
 if TYPE_CHECKING:
+    from sqlalchemy import URL
+
     from etl_assets.pipelines.source_specs import SqlSource
     from etl_assets.settings import Settings
     from etl_assets.sources.sql.database import Database
@@ -77,7 +79,8 @@ def postgres_address(found: PostgresConnection) -> str:
 
     Raises:
         RuntimeMissing: the package psycopg is not installed.
-        SettingsError: an environment variable with a secret is not set.
+        SettingsError: a secret cannot be read, or the host of a connection over REST is not allowed.
+        SourceUnavailable: that host has no address now.
     """
     try:
         from psycopg.conninfo import make_conninfo
@@ -86,8 +89,11 @@ def postgres_address(found: PostgresConnection) -> str:
             "the package psycopg is not installed, which reads PostgreSQL",
             fix="pip install 'etl-assets[postgres]'",
         ) from error
+    address = _address(found, found.host, found.port)
     options = {
         "host": found.host,
+        "hostaddr": address,
+        **({} if address is None else OWN_IDENTITY_OFF),
         "port": found.port,
         "dbname": found.database,
         "user": found.user,
@@ -103,7 +109,35 @@ def postgres_address(found: PostgresConnection) -> str:
     return make_conninfo("", **{name: value for name, value in options.items() if value is not None})
 
 
+def _address(found: PostgresConnection | SqlConnection, host: str, port: int) -> str | None:
+    try:
+        return found.address_of(host, port)
+    except OSError as error:
+        raise SourceUnavailable(
+            f"{host}:{port} cannot be reached: the host has no address",
+            fix="see whether its name is right, and whether this machine can resolve it",
+            source=host,
+        ) from error
+
+
 def _by_sqlalchemy(found: SqlConnection, source: SqlSource) -> AlchemyQuery:
+    return AlchemyQuery(
+        name=source.connection,
+        url=sqlalchemy_url(found),
+        query=source.query,
+        key=source.keys[0],
+        id=source.keys[1],
+    )
+
+
+def sqlalchemy_url(found: SqlConnection) -> URL:
+    """Return SQLAlchemy's URL of a connection, with its password.
+
+    Raises:
+        RuntimeMissing: the package sqlalchemy is not installed.
+        SettingsError: a secret cannot be read, or the host of a connection over REST is not allowed.
+        SourceUnavailable: that host has no address now.
+    """
     try:
         import sqlalchemy as sa
     except ImportError as error:
@@ -111,18 +145,13 @@ def _by_sqlalchemy(found: SqlConnection, source: SqlSource) -> AlchemyQuery:
             "the package sqlalchemy is not installed, which reads databases",
             fix="pip install 'etl-assets[sql]'",
         ) from error
-    return AlchemyQuery(
-        name=source.connection,
-        url=sa.URL.create(
-            found.driver,
-            username=found.user,
-            password=None if found.password is None else found.password.value(),
-            host=found.host,
-            port=found.port,
-            database=found.database,
-            query=dict(found.options),
-        ),
-        query=source.query,
-        key=source.keys[0],
-        id=source.keys[1],
+    address = None if found.host is None else _address(found, found.host, found.port or 0)
+    return sa.URL.create(
+        found.driver,
+        username=found.user,
+        password=None if found.password is None else found.password.value(),
+        host=address or found.host,
+        port=found.port,
+        database=found.database,
+        query=dict(found.options),
     )
