@@ -199,7 +199,7 @@ def test_a_load_of_one_snapshot_that_began_with_an_empty_table_has_new_rows_only
     path.parent.mkdir()
     line = b'{"id":1}'
     path.write_bytes(line + b"\n")
-    accepted = [(0, line.decode(), hashlib.sha256(line).hexdigest())]
+    accepted = [Accepted(0, line.decode(), hashlib.sha256(line).hexdigest())]
     read = of_session(load, session)
     found = RangeRead(read=read, files=staged_files(read, (path,)))
     left = comparison(cast("Any", _Stored(accepted, tmp_path)), version, found, tmp_path)
