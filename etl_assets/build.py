@@ -28,6 +28,7 @@ from etl_assets.sensors.failure_domains import (
 )
 from etl_assets.sensors.failures import failure_sensor
 from etl_assets.sensors.missed_retries import missed_retries_sensor
+from etl_assets.sensors.schedules import after_sensors, pipeline_schedules
 from etl_assets.sensors.sources import source_sensors
 from etl_assets.settings import Settings
 
@@ -56,7 +57,7 @@ def build_definitions(settings: Settings, resources: Mapping[str, Any] | None = 
 
 
 def pipeline_definitions(settings: Settings, pipelines: Sequence[Pipeline]) -> dg.Definitions:
-    """Build what some pipelines have of their own: assets, checks and the sensors of their sources."""
+    """Build what some pipelines have of their own: assets, checks, schedules and sensors."""
     stages = [stage for pipeline in pipelines for stage in pipeline.stages]
     return dg.Definitions(
         assets=[stage_asset(stage, settings) for stage in stages],
@@ -64,7 +65,8 @@ def pipeline_definitions(settings: Settings, pipelines: Sequence[Pipeline]) -> d
             *invariant_checks(settings, pipelines),
             *(contract_check(stage.table, settings) for stage in stages),
         ],
-        sensors=source_sensors(settings, pipelines),
+        sensors=[*source_sensors(settings, pipelines), *after_sensors(settings, pipelines)],
+        schedules=pipeline_schedules(settings, pipelines),
     )
 
 

@@ -70,8 +70,8 @@ The worker (`etl-assets worker`) is the runner. `etl-assets run` and the sensors
   for another runner, which goes on from the last commit. The attempt counts. Time is measured by the observer's monotonic clock, so a
   clock that is set changes nothing ([decision 0065](decisions/0065-run-control.md)).
 - **Fencing tokens** rise with each claim of a pipeline, and no two claims have the same one. A runner that lost its lease gets `LeaseLost` from
-  every call, and begins no step once its last heartbeat is older than its lease. A step that has begun before is not fenced by the token:
-  the table's pinned version and the sink's own position decide ([mutual exclusion](mutual-exclusion.md#the-lease-of-a-run)).
+  every call, and begins no step once its last heartbeat is older than its lease. A step that has begun before is rejected at its commit and at
+  its sink as soon as the next runner has begun, however late it wakes up ([mutual exclusion](mutual-exclusion.md#the-lease-of-a-run)).
 """
 
 

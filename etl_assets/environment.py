@@ -87,6 +87,17 @@ DAGSTER_URL = Variable(
     " declarations.",
     default="that of the UI, under `etl-assets dev`; else unset",
 )
+URL = Variable(
+    name="ETL_ASSETS_URL",
+    meaning="Server of `etl-assets serve` that `etl-assets pipelines run`, `pause`, `resume`, `cancel`,"
+    " `retry`, `runs` and `apply` are for.",
+    default="unset: this home folder",
+)
+TOKEN = Variable(
+    name="ETL_ASSETS_TOKEN",
+    meaning="Token for that server.",
+    default="unset",
+)
 SECRET_KEY = Variable(
     name="ETL_ASSETS_SECRET_KEY",
     meaning="Keys (Fernet), separated by commas, for secrets of connections over REST. The first one"
@@ -113,6 +124,8 @@ VARIABLES = (
     POSTGRES_URL,
     DAGSTER_URL,
     SECRET_KEY,
+    URL,
+    TOKEN,
     JARS,
     CACHE_HOME,
     IVY_SETTINGS,

@@ -25,6 +25,7 @@ EtlAssetsError
 │   └── DaysFailed           some days of a run failed; the others are committed
 ├── SourceUnavailable        a source outside the platform does not answer now
 ├── SourceRefused            a source can never be read as declared
+│   └── SourceSchemaChanged  its columns changed in a way that the pipeline does not take
 ├── SourceLost               records between the position and what a source still has are gone
 ├── MessageMalformed         bytes of a source's protocol do not follow it
 ├── SinkUnavailable          a target outside the platform does not answer now
@@ -34,6 +35,7 @@ EtlAssetsError
 ├── TransitionRefused        the state of a pipeline's run control does not allow an action
 ├── DeclarationRefused       a declaration over REST has problems
 ├── DeclarationConflict      a pipeline is not as a change of its declaration over REST needs it
+├── RequestRefused           a server of the REST API refuses what a command asks of it, or does not answer
 ├── LeaseLost                a runner no longer holds the lease of the run that it carries
 ├── ControlStoreUnavailable  the database with the run control of pipelines does not answer now
 ├── ControlStoreUnusable     the database with the run control refuses, or is of a newer release
@@ -183,6 +185,12 @@ class SourceRefused(EtlAssetsError):
     """A source can never be read as declared: what is missing has to be changed first. Carries `source`."""
 
 
+class SourceSchemaChanged(SourceRefused):
+    """The columns of a source changed in a way that its pipeline does not take. Carries `source`, `changes`
+    and `commit_lsn`, the transaction that begins to have the other columns; 0 for rows that are copied.
+    """
+
+
 class SourceLost(EtlAssetsError):
     """Records between the position and what the source still has are gone. Carries `source` and `lost`."""
 
@@ -323,6 +331,10 @@ class DeclarationConflict(EtlAssetsError):
 
     Carries `pipeline` or `connection`, `kind` in words that do not change, and `revision` if it has one.
     """
+
+
+class RequestRefused(EtlAssetsError):
+    """A server of the REST API refuses a request. Carries `status`, None without an answer, and `kind`."""
 
 
 class LeaseLost(EtlAssetsError):

@@ -12,6 +12,7 @@ from pathlib import Path
 from etl_assets.built_in import NAMES, built_in_pipelines
 from etl_assets.contracts.columns import TableContract
 from etl_assets.errors import NotFound
+from etl_assets.pipelines.captured_declarations import captured_path, read_captured
 from etl_assets.pipelines.catalog import Catalog
 from etl_assets.pipelines.component_files import component_paths, read_components
 from etl_assets.pipelines.connection_rights import ConnectionRights
@@ -28,7 +29,7 @@ from etl_assets.pipelines.pipeline_file import (
 from etl_assets.pipelines.rest_declaration import read_snapshot, snapshot_path
 from etl_assets.pipelines.rest_rights import RestRights
 from etl_assets.pipelines.system_tables import SYSTEM_TABLES
-from etl_assets.pipelines.table_owners import TableOwners
+from etl_assets.pipelines.table_owners import TableOwners, in_order_of_reading
 from etl_assets.steps.dead_letters_pipeline import dead_letters_pipeline
 from etl_assets.steps.declared_pipeline import declared_pipeline
 
@@ -41,7 +42,8 @@ class Installed:
 
     Attributes:
         catalog: All pipelines that can run.
-        files: The declarations of files, then those over REST; those with problems included.
+        files: The declarations of files, those that captures generated, and those over REST; those with
+            problems included.
         unlisted: Which folders of files cannot be listed, and why; None if all can. No pipeline of theirs
             runs.
     """
@@ -83,7 +85,8 @@ def installed(
 ) -> Installed:
     """Return the pipelines of an installation. Its files are read again when one of them has changed.
 
-    Declarations over REST come after those of files: of two that want one name or table, the file's is used.
+    Declarations that captures generated come after those of files, and those over REST last: of two that want
+    one name or table, the earlier one is used.
 
     Args:
         home: The home folder, which has a folder of pipeline files.
@@ -102,7 +105,7 @@ def installed(
         except OSError as error:
             unlisted.append(not_listed(each, error))
     with contextlib.suppress(OSError):  # what is wrong with it is a problem of it
-        seen += _seen([snapshot_path(home)])
+        seen += _seen([snapshot_path(home), captured_path(home)])
     try:
         found = (
             _installed(home, tuple(listed), tuple(seen), built_in, connections, rest, modules)
@@ -164,12 +167,12 @@ def _installed(
     base, folder = _built_in_catalog(built_in, connections or ()), pipelines_folder(home)
     read = (read_pipeline_files(each) if each == folder else read_components(each) for each in listed)
     declared_in_files = [file for of_folder in read for file in of_folder]
-    read_over_rest = read_snapshot(snapshot_path(home), rest)
-    files = checked([*declared_in_files, *read_over_rest], base, connections, modules)
+    captured, over_rest = read_captured(captured_path(home)), read_snapshot(snapshot_path(home), rest)
+    files = checked([*declared_in_files, *captured, *over_rest], base, connections, modules)
     contracts, owners = contracts_of(files, base), TableOwners(files, base)
     declared = [
         declared_pipeline(DeclaredTables(spec=file.spec, contract_of=_read_by(file, contracts, owners)))
-        for file in files
+        for file in in_order_of_reading(files)
         if file.spec is not None
     ]
     return Installed(catalog=_catalog(built_in, connections or (), *declared), files=files)

@@ -16,6 +16,7 @@ from typing import Any
 
 from etl_assets.markdown_table import markdown_table
 from etl_assets.pipelines.json_schema import pipeline_schema
+from etl_assets.schedules_documentation import SCHEDULES
 
 _BLOCKS = {
     "source": (
@@ -38,7 +39,7 @@ _BLOCKS = {
         "ExpectationsTransform",
         "Expectation",
     ),
-    "table": ("TableSpec", "PartitionBy"),
+    "table": ("TableSpec", "PartitionBy", "ScheduleSpec"),
     "sinks": (
         "MaxLagSpec",
         "PostgresSinkSpec",
@@ -70,6 +71,7 @@ _TITLES = {
     "ExpectationsTransform": "`transforms[]`, type `expectations`",
     "Expectation": "`rules[]` of `expectations`",
     "TableSpec": "`table`",
+    "ScheduleSpec": "`schedule`",
     "PartitionBy": "`partition_by` of `table`",
     "MaxLagSpec": "`max_lag` of a sink",
     "PostgresSinkSpec": "`sinks[]`, type `postgres`",
@@ -308,7 +310,7 @@ def _lines() -> Iterator[str]:
     schema = pipeline_schema()
     yield _INTRODUCTION
     yield _RULES
-    yield "## Top level\n"
+    yield f"{SCHEDULES}\n## Top level\n"
     yield from _table(schema, schema["$defs"])
     for name in (each for names in _BLOCKS.values() for each in names):
         block = schema["$defs"][name]
@@ -373,7 +375,7 @@ def _default(field: Mapping[str, Any]) -> str:
     value = field.get("default")
     if value is None or value == [] or value == "":
         return "none"
-    return f"`{str(value).lower()}`"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
 def _meaning(name: str, field: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:

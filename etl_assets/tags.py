@@ -12,6 +12,8 @@ DOMAIN = "etl_assets/domain"
 REQUEST = "etl_assets/request"
 """Request of the landing sensor (days and cursor). All attempts at one request have the same value."""
 
+PRIORITY = "dagster/priority"
+"""Dagster's tag, as documented: of the runs that wait, the one with the highest number is launched first."""
 MAX_RETRIES = "dagster/max_retries"
 """Dagster's tag, as documented: how often its daemon restarts a failed run."""
 

@@ -19,7 +19,7 @@ def stage_asset(stage: Stage, settings: Settings) -> dg.AssetsDefinition:
     """Build the asset of a stage.
 
     An asset that reads tables is materialized after its inputs. One that reads a source is materialized by a
-    sensor or by hand.
+    sensor or by hand. All assets of a pipeline with a schedule are materialized by the schedule or by hand.
 
     No asset depends on a delivery: a target that is down would keep it from running.
     """
@@ -31,7 +31,7 @@ def stage_asset(stage: Stage, settings: Settings) -> dg.AssetsDefinition:
             settings,
             group=stage.group,
             daily=stage.table.is_daily,
-            automated=bool(stage.inputs),
+            automated=bool(stage.inputs) and not _is_scheduled(stage, settings.catalog()),
             owners=stage.owners,
             kinds=stage.kinds,
             deliveries=tuple(each.name for each in writers if each.delivers),
@@ -48,6 +48,11 @@ def stage_asset(stage: Stage, settings: Settings) -> dg.AssetsDefinition:
         )
 
     return asset
+
+
+def _is_scheduled(stage: Stage, catalog: Catalog) -> bool:
+    pipeline = catalog.pipeline_of(stage.name)
+    return pipeline is not None and pipeline.schedule is not None
 
 
 def _writers(stage: Stage, catalog: Catalog) -> tuple[Stage, ...]:

@@ -89,6 +89,67 @@ def check(
         sys.exit(1)
 
 
+@cdc.command()
+@click.argument("capture", required=False)
+def discover(capture: str | None) -> None:
+    """Look for new, changed and removed tables of a capture, or of all.
+
+    The worker does it by itself, every `discovery_interval_seconds`. Makes the publication if it is missing.
+    """
+    from etl_assets.captures import discover as discovered
+    from etl_assets.captures import write_declarations
+    from etl_assets.pipelines.capture_files import usable_captures
+    from etl_assets.settings import load_settings
+
+    settings = load_settings()
+    names = sorted(usable_captures(settings.home)) if capture is None else [capture]
+    for name in names:
+        found = discovered(settings, name)
+        for what in ("added", "changed", "left", "errored"):
+            for table in getattr(found, what):
+                click.echo(f"{name}: {table}: {what}")
+        if not any((found.added, found.changed, found.left, found.errored)):
+            click.echo(f"{name}: nothing has changed")
+    write_declarations(settings)  # without those of captures that were removed
+
+
+@cdc.command()
+@click.argument("capture", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print a list of objects, for machines.")
+def tables(capture: str | None, as_json: bool) -> None:
+    """Show the tables of a capture, or of all: phase, copied rows, lag, and errors with what to do.
+
+    Asks the server how long its log is. Exit code 1 if a table is in error.
+    """
+    from etl_assets.captures import table_views
+    from etl_assets.settings import load_settings
+
+    found = list(table_views(load_settings(), capture))
+    if as_json:
+        click.echo(json.dumps([each.as_json() for each in found]))
+    else:
+        for each in found:
+            click.echo(each.line())
+    if any(each.state.error is not None for each in found):
+        sys.exit(1)
+
+
+@cdc.command()
+@click.argument("capture")
+@click.argument("table")
+@click.option("--copy", "copies", is_flag=True, help="Copy the table again; it is emptied first.")
+def rollback(capture: str, table: str, copies: bool) -> None:
+    """Let a table in error go on from the phase before, or copy it again.
+
+    Says so if changes are missing, in which case only --copy helps.
+    """
+    from etl_assets.captures import roll_back
+    from etl_assets.settings import load_settings
+
+    state = roll_back(load_settings(), capture, table, copies=copies)
+    click.echo(f"{state.table}: {state.phase}")
+
+
 def _source_of(name: str) -> PostgresCdcSource:
     from etl_assets.errors import NotFound
     from etl_assets.pipelines.pipeline_file import pipelines_folder, read_pipeline_files

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from etl_assets.cli import run_control
+from etl_assets.cli.schedules import schedules
 
 if TYPE_CHECKING:
     from etl_assets.pipelines.pipeline_file import PipelineFile
@@ -34,7 +35,7 @@ def pipelines() -> None:
     """
 
 
-for _command in run_control.COMMANDS:
+for _command in (*run_control.COMMANDS, schedules):
     pipelines.add_command(_command)
 
 

@@ -38,6 +38,7 @@ class DeadLetterReason(StrEnum):
     MALFORMED_VALUE = "MalformedValue"
     MALFORMED_EVENT = "MalformedEvent"
     UNKNOWN_SCHEMA = "UnknownSchema"
+    SCHEMA_CHANGED = "SchemaChanged"
     DUPLICATE_KEY = "DuplicateKey"
     INVALID_UTF8 = "InvalidUtf8"
     RECORD_TOO_LARGE = "RecordTooLarge"
@@ -94,6 +95,8 @@ REASON_MEANINGS: Mapping[DeadLetterReason, str] = MappingProxyType(
         " cannot be applied; the error says what is missing.",
         DeadLetterReason.UNKNOWN_SCHEMA: "The schema registry has no schema of the record's id, or one of"
         " another format.",
+        DeadLetterReason.SCHEMA_CHANGED: "The columns of the source's table had changed in a way that the"
+        " pipeline does not take; replay it once the declaration fits.",
         DeadLetterReason.DUPLICATE_KEY: "An object of the record has one key twice: it has no one meaning.",
         DeadLetterReason.INVALID_UTF8: "The line is not UTF-8; its bytes are kept in base64.",
         DeadLetterReason.RECORD_TOO_LARGE: "The line is longer than the platform takes.",

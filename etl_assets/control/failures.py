@@ -6,7 +6,9 @@ error may pass (`error_policy.py`).
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
 from etl_assets.control.states import RetryPolicy
 from etl_assets.error_policy import Decision, advice, decide, told
@@ -19,6 +21,8 @@ TIMED_RETRY_SECONDS = 300.0
 LONGEST_WAIT_SECONDS = TIMED_RETRY_SECONDS
 """No wait is longer. One that seems to be shows that the clock was set back, and is over."""
 _MAX_TEXT = 2_000
+_ABSOLUTE_PATH = re.compile(r"(?<![\w:/.…])/(?:[^\s/'\"`,;:()]+/)+[^\s/'\"`,;:()]+")
+"""Not a URL's, and not a relative path's."""
 _NEEDS_A_CHANGE = frozenset(
     {
         "CommitOverwritten",
@@ -52,15 +56,33 @@ class RunFailure:
     repeats: bool = False
 
 
-def failure_of(error: Exception, *, attempt: int, jitter: float) -> RunFailure:
+def without_machine_paths(text: str, home: Path | None) -> str:
+    """Return a text in which no absolute path of this machine stands.
+
+    What is in the home folder is named relative to it, anything else by the end of its path. Clients
+    that read runs over REST learn nothing about the machine. The worker's log has whole paths.
+    """
+
+    def short(found: re.Match[str]) -> str:
+        path = PurePosixPath(found[0])
+        if home is not None and path.is_relative_to(home):
+            return path.relative_to(home).as_posix()
+        return f"…/{path.name}"
+
+    return _ABSOLUTE_PATH.sub(short, text)
+
+
+def failure_of(error: Exception, *, attempt: int, jitter: float, home: Path | None = None) -> RunFailure:
     """Return what follows from an error.
 
     Args:
         error: What ended the attempt.
+        home: The home folder, see `without_machine_paths`.
         attempt: Number of the attempt, from 1.
         jitter: Random number from 0 to 1.
     """
-    text, solution = told(error).partition("\n  fix: ")[0][:_MAX_TEXT], advice(error)[:_MAX_TEXT]
+    text = without_machine_paths(told(error).partition("\n  fix: ")[0], home)[:_MAX_TEXT]
+    solution = without_machine_paths(advice(error), home)[:_MAX_TEXT]
     if decide(error) is not Decision.RETRY:
         needs_change = any(kind.__name__ in _NEEDS_A_CHANGE for kind in type(error).__mro__)
         policy = RetryPolicy.NONE if needs_change else RetryPolicy.MANUAL

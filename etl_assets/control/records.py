@@ -125,6 +125,8 @@ class RunLease:
         token: Fencing token, higher than any before of this pipeline.
         attempt: Number of the attempt, from 1.
         lease_seconds: Without a heartbeat for so long, other runners take the run over.
+        lost_token: The highest token of a runner of the pipeline that was lost, and may wake up; 0 if none
+            was.
     """
 
     pipeline: str
@@ -133,6 +135,7 @@ class RunLease:
     token: int
     attempt: int
     lease_seconds: float
+    lost_token: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,6 +72,12 @@ def read_leases(connection: sa.Connection) -> tuple[HeldLease, ...]:
     return tuple(HeldLease(**row) for row in connection.execute(sa.select(LEASES)).mappings())
 
 
+def read_lost_token(connection: sa.Connection, pipeline: str) -> int:
+    """Return the highest token of a runner of a pipeline that was lost; 0 if none was."""
+    lost = sa.and_(AUDIT.c.pipeline == pipeline, AUDIT.c.action == Action.LOSE.value)
+    return int(connection.execute(sa.select(sa.func.max(AUDIT.c.token)).where(lost)).scalar() or 0)
+
+
 def write_change(connection: sa.Connection, change: ControlChange, order: ControlOrder) -> bool:
     """Write a change with its audit row, if the pipeline's row is still what the change was decided on.
 

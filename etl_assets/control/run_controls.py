@@ -10,6 +10,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
@@ -44,6 +45,7 @@ class RunControls:
         new_id: Returns an id for a run.
         monotonic: Monotonic clock of this process, in seconds.
         jitter: Returns a random number from 0 to 1, for backoffs.
+        home: The home folder. Errors of runs name what is in it by relative paths.
     """
 
     def __init__(
@@ -54,7 +56,9 @@ class RunControls:
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         monotonic: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
+        home: Path | None = None,
     ) -> None:
+        self._home = home
         self._store, self._lease_seconds = store, lease_seconds
         self._new_id, self._monotonic, self._jitter = new_id, monotonic, jitter
         self._watch = LeaseWatch()
@@ -77,7 +81,8 @@ class RunControls:
             made = self._act(pipeline, Action.RUN, actor, reason, new_run_id=self._new_id(), key=key)
         except rows.KeyTaken:  # by the same request, sent twice at once
             known = self._run_of_key(key)
-            assert known is not None
+            if known is None:  # the key is one of a tick that got no run here (`ticks.py`)
+                raise
             return known
         assert made.run_id is not None
         return self.run(made.run_id)
@@ -212,6 +217,8 @@ class RunControls:
             except TransitionRefused:  # another runner was first, or a client paused or canceled it
                 continue
             assert made.after.run_id is not None
+            with self._store.reading() as connection:
+                lost_token = rows.read_lost_token(connection, run.pipeline)
             attempt = next(each.attempts for each in made.runs if each.id == made.after.run_id)
             return RunLease(
                 pipeline=run.pipeline,
@@ -220,6 +227,7 @@ class RunControls:
                 token=made.after.token,
                 attempt=attempt,
                 lease_seconds=self._lease_seconds,
+                lost_token=lost_token,
             )
         return None
 
@@ -287,7 +295,7 @@ class RunControls:
         Raises:
             LeaseLost: another runner has the run.
         """
-        failure = failure_of(error, attempt=lease.attempt, jitter=self._jitter())
+        failure = failure_of(error, attempt=lease.attempt, jitter=self._jitter(), home=self._home)
         action = Action.REPEAT if failure.repeats else Action.FAIL
         return self._act(
             lease.pipeline, action, lease.runner, failure.error, lease=lease, failure=failure

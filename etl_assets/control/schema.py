@@ -125,3 +125,12 @@ AUDIT = sa.Table(
     sa.Column("token", sa.BigInteger, nullable=False),
     sa.Index("control_audit_of_pipeline", "pipeline", "id"),
 )
+CAPTURE_TABLES = sa.Table(
+    "control_capture_tables",
+    METADATA,
+    sa.Column("capture", sa.Text, primary_key=True),
+    sa.Column("source_table", sa.Text, primary_key=True),
+    sa.Column("version", sa.BigInteger, nullable=False),
+    sa.Column("phase", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+)

@@ -32,6 +32,9 @@ _WRITES = "etl_assets_writes"
 _SQLITE_WAIT_SECONDS = 15.0
 """How long a transaction waits for that of another process; each takes milliseconds."""
 
+_IDLE_TOO_LONG = "25P03"
+"""The server ended the session of a process that was stopped within a transaction."""
+
 StoreClock = Callable[[sa.Connection], dt.datetime]
 """Returns the time (UTC) in a transaction."""
 
@@ -106,18 +109,20 @@ class ControlStore:
         # The driver's words may hold values, so only their kind is shown.
         try:
             yield
-        except (exc.OperationalError, exc.InterfaceError, exc.TimeoutError) as error:
+        except (exc.DBAPIError, exc.TimeoutError) as error:
+            if not _may_pass(error):
+                raise self._unusable(error) from error
             raise ControlStoreUnavailable(
                 f"the control store {self._name} does not answer ({_kind(error)})",
                 fix="bring it back, or look at `control.connection` and the disk of the home folder; asking"
                 " again is safe",
             ) from error
-        except exc.DBAPIError as error:
-            raise ControlStoreUnusable(
-                f"the control store {self._name} refuses a statement ({_kind(error)})",
-                fix="give its user the right to create and write tables, or restore what another program"
-                " changed",
-            ) from error
+
+    def _unusable(self, error: exc.SQLAlchemyError) -> ControlStoreUnusable:
+        return ControlStoreUnusable(
+            f"the control store {self._name} refuses a statement ({_kind(error)})",
+            fix="give its user the right to create and write tables, or restore what another program changed",
+        )
 
 
 def open_store(settings: Settings) -> ControlStore:
@@ -171,21 +176,18 @@ def sqlite_store(path: Path, *, clock: StoreClock | None = None) -> ControlStore
 def postgres_store(found: PostgresConnection, *, clock: StoreClock | None = None) -> ControlStore:
     """Open a store in a PostgreSQL database."""
     try:
-        import psycopg  # noqa: F401 - SQLAlchemy loads it by name
+        from etl_assets.control.postgres_session import LimitedSession
     except ImportError as error:
         raise RuntimeMissing(
             "the package psycopg is not installed", fix="pip install 'etl-assets[postgres]'"
         ) from error
-    url = sa.URL.create(
-        "postgresql+psycopg",
-        username=found.user,
-        password=None if found.password is None else found.password.value(),
-        host=found.host,
-        port=found.port,
-        database=found.database,
-    )
     milliseconds = 1_000 * found.connect_timeout_seconds
-    arguments = {
+    arguments: dict[str, Any] = {
+        "user": found.user,
+        "password": None if found.password is None else found.password.value(),
+        "host": found.host,
+        "port": found.port,
+        "dbname": found.database,
         "sslmode": found.sslmode,
         "connect_timeout": found.connect_timeout_seconds,
         "application_name": "etl-assets control",
@@ -196,7 +198,16 @@ def postgres_store(found: PostgresConnection, *, clock: StoreClock | None = None
     }
     if found.sslrootcert is not None:
         arguments["sslrootcert"] = found.sslrootcert
-    engine = sa.create_engine(url, connect_args=arguments, pool_pre_ping=True, hide_parameters=True)
+
+    def connect() -> LimitedSession:
+        session = LimitedSession.connect(**arguments)
+        # Longer than the server's own timeouts, which give a better reason.
+        session.limit_seconds = found.connect_timeout_seconds + 2.0
+        return session
+
+    engine = sa.create_engine(
+        "postgresql+psycopg://", creator=connect, pool_pre_ping=True, hide_parameters=True
+    )
     return ControlStore(engine, name=f"{found.host}:{found.port}/{found.database}", clock=clock)
 
 
@@ -207,6 +218,12 @@ def _machine_clock(connection: sa.Connection) -> dt.datetime:
 def _server_clock(connection: sa.Connection) -> dt.datetime:
     found = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
     return found.astimezone(dt.UTC)
+
+
+def _may_pass(error: exc.SQLAlchemyError) -> bool:
+    if isinstance(error, exc.OperationalError | exc.InterfaceError | exc.TimeoutError):
+        return True
+    return _kind(error) == _IDLE_TOO_LONG
 
 
 def _kind(error: exc.SQLAlchemyError) -> str:

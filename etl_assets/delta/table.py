@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from etl_assets.contracts.columns import TableContract
+    from etl_assets.delta.run_token import RunToken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +44,13 @@ class Table:
     """A table's replica in one failure domain.
 
     `contract` is None for tables of users' own assets: their columns are those of the frames written to them.
+    `run` is the token of the run that commits to it by this value; None for work of no run.
     """
 
     name: str
     domain: FailureDomain
     contract: TableContract | None = None
+    run: RunToken | None = None
 
     @property
     def replication(self) -> Replication | None:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from etl_assets.sources.debezium.record_format import ChangeEvents
     from etl_assets.sources.formats import RecordFormat
     from etl_assets.sources.landing import Folders
+    from etl_assets.sources.ranges import RangeSource
 
 FILES = "files"
 """Name of the source of files, in the columns `source` of its tables."""
@@ -230,13 +231,21 @@ def _query(tables: DeclaredTables, source: SqlSource, settings: Settings) -> Ran
 
 def _log(spec: PipelineSpec, source: PostgresCdcSource, settings: Settings) -> Ranges:
     from etl_assets.ingest.file_source import Ranges
+    from etl_assets.sources.captures.connect import open_captured_table
     from etl_assets.sources.postgres_cdc.connect import open_log
     from etl_assets.sources.postgres_cdc.staged import StagedChanges
+
+    def opened() -> RangeSource:
+        return (
+            open_log(spec, source, settings)
+            if source.capture is None
+            else open_captured_table(source, settings)
+        )
 
     return Ranges(
         source=POSTGRES_CDC,
         label=f"the log of {source.table} over the connection {source.connection}",
-        open=lambda: open_log(spec, source, settings),
+        open=opened,
         format=StagedChanges(),
         max_records=source.max_batch_records,
     )

@@ -70,6 +70,11 @@ class Catalog:
         return tuple(stage for stage in self.stages if stage.source is not None)
 
     @cached_property
+    def scheduled(self) -> frozenset[str]:
+        """Names of the pipelines with a schedule: new data of their sources starts no run."""
+        return frozenset(each.name for each in self.pipelines if each.schedule is not None)
+
+    @cached_property
     def tables(self) -> tuple[TableContract, ...]:
         """All tables: those of stages, data path first, of rejected rows, of tombstones, and the
         platform's own.

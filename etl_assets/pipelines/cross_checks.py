@@ -24,6 +24,7 @@ from etl_assets.pipelines.origin import DeclarationOrigin
 from etl_assets.pipelines.pipeline_file import PipelineFile
 from etl_assets.pipelines.problem import Path, Problem, near
 from etl_assets.pipelines.python_functions import module_problems
+from etl_assets.pipelines.schedule_checks import with_schedule_problems
 from etl_assets.pipelines.sink_checks import problems_of_sinks, problems_of_targets
 from etl_assets.pipelines.spec import PipelineSpec
 from etl_assets.pipelines.table_owners import TableOwners, table_names, tables_read
@@ -47,6 +48,7 @@ def checked(
         files = tuple(file.with_problems(module_problems(file, modules)) for file in files)
     if connections is not None:
         files = tuple(file.with_problems(problems_of_targets(file, connections)) for file in files)
+    files = with_schedule_problems(files, [each.name for each in catalog_base.pipelines if each.path])
     found: dict[int, list[Problem]] = {index: [] for index, file in enumerate(files) if file.spec is None}
     while True:
         # A file that is broken takes no name and no table: repeat until no further one is found to be.

@@ -28,6 +28,9 @@ def pipeline_schema() -> dict[str, Any]:
     laid_out_by = definitions["TableSpec"]["properties"]["partition_by"]
     name = {**definitions["PartitionBy"]["properties"]["column"], "description": "the column"}
     laid_out_by["anyOf"] = [name, *laid_out_by["anyOf"]]
+    after = definitions["ScheduleSpec"]["properties"]["after"]
+    listed = {key: after.pop(key) for key in ("type", "items")}
+    after["anyOf"] = [listed, listed["items"]]
     return {
         "$schema": _DRAFT,
         "title": "Pipeline of etl-assets",

@@ -14,3 +14,4 @@ class DeclarationOrigin(StrEnum):
     BUILT_IN = "built_in"
     FILE = "file"
     REST = "rest"
+    CAPTURE = "capture"

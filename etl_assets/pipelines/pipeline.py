@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from etl_assets.pipelines.invariant import Invariant
+from etl_assets.pipelines.schedule import Schedule
 from etl_assets.pipelines.stage import OpenSource, Stage
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class Pipeline:
         made_up_input: Writes input for a rehearsal. None: the pipeline is not rehearsed.
         reprocess_from: Name of the table that a reprocess begins with if none is named. Empty: one has to be
             named.
+        schedule: When it runs. None: as soon as its source has something new.
+        priority: The higher, the sooner it is worked on.
         router: Makes the read-only routes that the HTTP server has for the pipeline. None: it has none.
     """
 
@@ -68,6 +71,8 @@ class Pipeline:
     traced: FindTraced | None = None
     made_up_input: MakeInput | None = None
     reprocess_from: str = ""
+    schedule: Schedule | None = None
+    priority: int = 0
     router: MakeRouter | None = None
 
     @property

@@ -33,6 +33,19 @@ class OnLostLog(StrEnum):
     COPY = "copy"
 
 
+class SchemaChangePolicy(StrEnum):
+    """Which changes of the source table's columns are taken.
+
+    REJECT: none. ADD: of columns that the pipeline does not declare. WIDEN: also types whose values the
+    declared columns hold. QUARANTINE: as WIDEN; rows after another change are dead letters.
+    """
+
+    REJECT = "reject"
+    ADD = "add"
+    WIDEN = "widen"
+    QUARANTINE = "quarantine"
+
+
 class PostgresCdcSource(Spec):
     """Changes of a PostgreSQL table, by its log: inserts, updates, deletes and truncates.
 
@@ -79,6 +92,27 @@ class PostgresCdcSource(Spec):
             )
         ),
     ] = OnLostLog.FAIL
+    capture: Annotated[
+        str | None,
+        Field(
+            pattern=r"^[a-z][a-z0-9_]*$",
+            description=(
+                "in declarations that a capture generates: the capture, whose slot and reader serve"
+                " all of its tables"
+            ),
+        ),
+    ] = None
+    schema_changes: Annotated[
+        SchemaChangePolicy,
+        Field(
+            description=(
+                "what happens when columns of the table change: `reject` stops the pipeline; `add` goes on if"
+                " the pipeline does not declare the column; `widen` also if its declared type holds all"
+                " values of the new type; `quarantine` as `widen`, and rows after any other change are dead"
+                " letters"
+            )
+        ),
+    ] = SchemaChangePolicy.WIDEN
     max_record_bytes: Annotated[
         int, Field(ge=1_024, le=16_777_216, description="longer records are dead letters")
     ] = 1_048_576

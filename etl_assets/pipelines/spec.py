@@ -27,6 +27,7 @@ from etl_assets.pipelines.files_spec import FilesSource
 from etl_assets.pipelines.log_changes import applied, expect_fit, is_applied, log_of
 from etl_assets.pipelines.partition_by import PartitionByOrName
 from etl_assets.pipelines.postgres_cdc_spec import PostgresCdcSource
+from etl_assets.pipelines.schedule_spec import ScheduleSpec
 from etl_assets.pipelines.sink_specs import SinkSpec
 from etl_assets.pipelines.source_specs import HttpSource, KafkaSource, SqlSource
 from etl_assets.pipelines.spec_fields import Name, Number, Spec, SqlText, TypeName
@@ -207,6 +208,18 @@ class PipelineSpec(Spec):
         tuple[SinkSpec, ...],
         Field(description="targets outside the platform that follow the table"),
     ] = ()
+    schedule: Annotated[
+        ScheduleSpec | None,
+        Field(description="when it runs; by default as soon as its source has something new"),
+    ] = None
+    priority: Annotated[
+        int,
+        Field(
+            ge=-1_000,
+            le=1_000,
+            description="the higher, the sooner: the order of runs in Dagster's queue and of the worker",
+        ),
+    ] = 0
 
     @model_validator(mode="after")
     def _sinks_have_names_of_their_own(self) -> PipelineSpec:

@@ -6,7 +6,7 @@ that are taken, and tables that are missing (`cross_checks.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from etl_assets.contracts.tables.deliveries import deliveries_name
 from etl_assets.pipelines.catalog import Catalog
@@ -78,3 +78,20 @@ def tables_read(spec: PipelineSpec) -> Iterator[tuple[Path, str]]:
     """Yield the tables that a pipeline follows or looks values up in, with their places."""
     yield from followed(spec)
     yield from lookups(spec)
+
+
+def in_order_of_reading(files: Iterable[PipelineFile]) -> list[PipelineFile]:
+    """Return usable declarations in their order, but each after those whose tables it follows or looks up."""
+    left = [file for file in files if file.spec is not None]
+    ordered: list[PipelineFile] = []
+    while left:
+        to_come = {name for file in left if file.spec is not None for name in table_names(file.spec)}
+        ready = [
+            file
+            for file in left
+            if file.spec is not None and all(name not in to_come for _, name in tables_read(file.spec))
+        ] or left  # a circle, which is a problem of its files
+        ordered += ready
+        done = {id(file) for file in ready}
+        left = [file for file in left if id(file) not in done]
+    return ordered

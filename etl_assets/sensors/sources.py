@@ -15,6 +15,7 @@ from etl_assets.ingest.pending_plan import committed_batch
 from etl_assets.observability.lag_limits import FIX
 from etl_assets.observability.pending import days_behind, source_of, watch_source
 from etl_assets.partitions import ranges
+from etl_assets.pipelines.catalog import Catalog
 from etl_assets.pipelines.pipeline import Pipeline
 from etl_assets.pipelines.stage import Stage
 from etl_assets.placement.domains import FailureDomain
@@ -35,21 +36,34 @@ More runs would not lengthen the pause.
 
 
 def source_sensors(settings: Settings, pipelines: Sequence[Pipeline]) -> list[dg.SensorDefinition]:
-    """Build a sensor for each source of some pipelines.
+    """Build a sensor for each source of some pipelines that have no schedule.
 
     Its runs materialize its pipeline, and what is made from that.
     """
     catalog = settings.catalog()
     sensors = []
     for pipeline in pipelines:
-        names = set(catalog.downstream_of(pipeline.names))
-        path = [stage.name for stage in catalog.stages if stage.name in names]
+        if pipeline.schedule is not None:
+            continue  # its schedule starts its runs
+        path = assets_of_runs(catalog, pipeline)
         sensors += [
             source_sensor(settings, stage, path, name=pipeline.sensor or f"{pipeline.name}_files")
             for stage in pipeline.stages
             if stage.source is not None
         ]
     return sensors
+
+
+def assets_of_runs(catalog: Catalog, pipeline: Pipeline) -> list[str]:
+    """Return the assets that runs of a pipeline materialize: its own, and what is made from them.
+
+    Pipelines with a schedule of their own are left out.
+    """
+    names = set(catalog.downstream_of(pipeline.names))
+    for each in catalog.pipelines:
+        if each.schedule is not None and each.name != pipeline.name:
+            names -= set(each.names)
+    return [stage.name for stage in catalog.stages if stage.name in names]
 
 
 def source_sensor(settings: Settings, stage: Stage, path: Sequence[str], *, name: str) -> dg.SensorDefinition:
@@ -62,6 +76,8 @@ def source_sensor(settings: Settings, stage: Stage, path: Sequence[str], *, name
         name: Name of the sensor.
     """
     tables = set(path)
+    pipeline = settings.catalog().pipeline_of(stage.name)
+    priority = 0 if pipeline is None else pipeline.priority
 
     @dg.sensor(
         name=name,
@@ -114,7 +130,7 @@ def source_sensor(settings: Settings, stage: Stage, path: Sequence[str], *, name
                 continue
             chosen = [name for name in path if name not in controlled]
             requests.append(
-                _run_request(first, last, request, decision.number, chosen if controlled else None)
+                days_request(first, last, request, decision.number, chosen if controlled else None, priority)
             )
         if requests:
             for reason in reasons:
@@ -197,12 +213,19 @@ def _controlled(settings: Settings) -> dict[str, str]:
     }
 
 
-def _run_request(
-    first: dt.date, last: dt.date, request: str, attempt: int, chosen: Sequence[str] | None
+def days_request(
+    first: dt.date,
+    last: dt.date,
+    request: str,
+    attempt: int,
+    chosen: Sequence[str] | None,
+    priority: int = 0,
 ) -> dg.RunRequest:
-    """Return the request of a run over some days, of all assets of the sensor or of some."""
+    """Return the request of a run over some days, of all assets of its sensor or schedule, or of some."""
     key = f"{request}#{attempt}"
     run_tags = {tags.READ_MODE: ReadMode.INCREMENTAL.value, tags.REQUEST: request}
+    if priority:
+        run_tags[tags.PRIORITY] = str(priority)
     keys = None if chosen is None else [dg.AssetKey(name) for name in chosen]
     if first == last:
         return dg.RunRequest(

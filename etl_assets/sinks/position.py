@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-_REPLAYS = "#replays="
+_TOKEN, _REPLAYS = "#token=", "#replays="
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,29 +23,43 @@ class SinkPosition:
         tombstones: The same for the table with the tombstones of its deleted rows; -1 if it has none.
         replays: The target has every row that was requested again for it up to this version of the table
             `replays`; -1 if there was none.
+        token: The highest fencing token of a run that has written there; 0 if none has. Only what a target
+            stores has it: it is no part of where the target is.
     """
 
     table_id: str
     version: int
     tombstones: int = -1
     replays: int = -1
+    token: int = 0
 
     @property
     def stored_id(self) -> str:
-        """The table's id as targets store it, with the replays if there were any.
+        """The table's id as targets store it, with the token and the replays if there were any.
 
-        Positions that were stored before there were replays stay as they are. A release without replays
-        finds the id of another table, and delivers everything.
+        Positions that were stored before there were tokens and replays stay as they are. A release without
+        them finds the id of another table, and delivers everything.
         """
-        return self.table_id if self.replays < 0 else f"{self.table_id}{_REPLAYS}{self.replays}"
+        token = f"{_TOKEN}{self.token}" if self.token else ""
+        return f"{self.table_id}{token}" + (f"{_REPLAYS}{self.replays}" if self.replays >= 0 else "")
 
     @classmethod
     def stored(cls, stored_id: str, version: int, tombstones: int) -> SinkPosition:
         """Return the position that a target has stored."""
-        table_id, _, replays = stored_id.partition(_REPLAYS)
+        named, _, replays = stored_id.partition(_REPLAYS)
+        table_id, _, token = named.partition(_TOKEN)
         return cls(
-            table_id=table_id, version=version, tombstones=tombstones, replays=int(replays) if replays else -1
+            table_id=table_id,
+            version=version,
+            tombstones=tombstones,
+            replays=int(replays) if replays else -1,
+            token=int(token) if token else 0,
         )
+
+    @classmethod
+    def of_no_table(cls) -> SinkPosition:
+        """Return the position of a target that nothing was delivered to, for a token to be stored with."""
+        return cls(table_id="", version=-1)
 
     def as_json(self) -> dict[str, Any]:
         """Return the position as an object that is stored as JSON."""

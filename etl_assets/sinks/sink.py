@@ -64,6 +64,10 @@ class DeliveryProgress(Protocol):
         ...
 
 
+def _nothing() -> None:
+    pass
+
+
 def _none_known(rows: pa.RecordBatch) -> Sequence[bool]:
     return [False] * rows.num_rows
 
@@ -86,6 +90,8 @@ class Delivery:
         was_there: Returns for some rows which of their keys had a row at `before`.
         progress: What was done of it, for a sink whose guarantee is `at_least_once`. Rows and deleted keys
             then come in the same order each time.
+        expect_current: Raises `LeaseLost` if the runner was superseded. Called as late as the target allows:
+            before its commit, or before each of its calls.
     """
 
     before: SinkPosition | None
@@ -97,6 +103,7 @@ class Delivery:
     number: int = 0
     was_there: Callable[[pa.RecordBatch], Sequence[bool]] = _none_known
     progress: DeliveryProgress | None = None
+    expect_current: Callable[[], None] = _nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +185,8 @@ class Sink(Protocol):
 
         Raises:
             SinkFenced: the target's position is not the one that the delivery begins at, because another
-                writer has moved it. Nothing was written.
+                writer has moved it, or a runner with a higher token has begun. Nothing was written.
+            LeaseLost: `expect_current` says so. Nothing was committed.
         """
         ...
 

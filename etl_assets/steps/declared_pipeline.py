@@ -41,6 +41,8 @@ def declared_pipeline(tables: DeclaredTables) -> Pipeline:
     return Pipeline(
         name=spec.name,
         sensor=spec.sensor_name,
+        schedule=None if spec.schedule is None else spec.schedule.value,
+        priority=spec.priority,
         invariants=(has_dense_offsets(tables.source.name),),
         history=_history(tables, opened),
         traced=_traced(tables),

@@ -17,15 +17,18 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.columns import TableContract
 from etl_assets.contracts.tables import REPLAYS
 from etl_assets.delta.table import Table
 from etl_assets.delta.write.create import base_of
+from etl_assets.delta.write.run_fence import expect_current_at_newest
 from etl_assets.delta.write.writing import storage_named
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.sinks.decision import DeliveryExtent, Head, extent_of
+from etl_assets.sinks.fencing import placed, raised, with_token
 from etl_assets.sinks.replay_requests import ReplayRequest, done_up_to, newest_request, requests_after
 from etl_assets.sinks.sink import Delivered, Delivery, Guarantee, Sink, SinkPosition
 from etl_assets.steps.delivery_plan import PlannedDelivery, claimed, delivery_log, finish
@@ -134,7 +137,8 @@ class Deliver:
         whole: bool,
     ) -> tuple[PlannedDelivery, StepReport]:
         began, started = self.context.clock(), time.monotonic()
-        before = sink.position() if sink.keeps_position else recorded
+        held_by = self._fenced(sink) if sink.keeps_position else None
+        before = placed(held_by) if sink.keeps_position else recorded
         present = self.context.table(REPLAYS.name).version()
         is_ours = before is not None and before.table_id == rows.position.table_id
         held = done_up_to(before.replays, present) if before is not None and is_ours else -1
@@ -162,7 +166,7 @@ class Deliver:
             notes = ("the target had everything already; the figures of its delivery are not known",)
         else:
             # 2. Deliver; rejected rows are stored before the target commits.
-            plan, done, notes = self._carry_out(sink, rows, plan, record, rejects, past, held)
+            plan, done, notes = self._carry_out(sink, rows, plan, record, rejects, past, held, held_by)
         # 3. Settle what was requested, then record the delivery.
         if rejects.requests or rejects.unusable:
             requested = RequestedRows(requests=rejects.requests, rows=rows.at(plan.after), past=past)
@@ -191,6 +195,26 @@ class Deliver:
         )
         return plan, report
 
+    def _fenced(self, sink: Sink) -> SinkPosition | None:
+        """Return the position of a target as it is stored, after rejecting lost runners there.
+
+        Raises:
+            LeaseLost: a runner with a higher token has written there.
+        """
+        held, run = sink.position(), self.context.run
+        if run is None or (wanted := raised(held, run, target=sink.target)) is None:
+            return held
+        nothing: Delivery = Delivery(
+            before=held,
+            after=wanted,
+            whole=False,
+            rows=lambda: iter(()),
+            deleted=lambda: iter(()),
+            reject=lambda rejections: None,
+        )
+        sink.deliver(nothing)
+        return wanted
+
     def _rejects(self, after: int, up_to: int) -> DeliveryRejects:
         found = self._requests(after, up_to)
         # Since when the target lacks its row tells whether it had one before (`was_there`).
@@ -217,10 +241,11 @@ class Deliver:
         rejects: DeliveryRejects,
         past: Sequence[PastDelivery],
         held: int,
+        held_by: SinkPosition | None,
     ) -> tuple[PlannedDelivery, Delivered, tuple[str, ...]]:
         """Deliver, and return the plan that was carried out, its figures and notes.
 
-        `held` is the number of requests that the target has.
+        `held` is the number of requests that the target has, `held_by` its position as it is stored.
         """
         log: DeliveryLog | None = None
         done: Delivered | None = None
@@ -239,8 +264,8 @@ class Deliver:
             failpoint(Failpoint.SINK_BEFORE_DELIVERY, table=self.deliveries.name)
             done = sink.deliver(
                 Delivery(
-                    before=plan.before,
-                    after=plan.after,
+                    before=held_by if sink.keeps_position else plan.before,
+                    after=with_token(plan.after, held_by, self.context.run),
                     whole=plan.whole,
                     rows=found.rows,
                     deleted=found.deleted,
@@ -248,6 +273,7 @@ class Deliver:
                     number=plan.number,
                     was_there=wanted.was_there(rows.was_there(plan.before)),
                     progress=log,
+                    expect_current=partial(expect_current_at_newest, record),
                 )
             )
             finish(log, done, table=self.deliveries.name)

@@ -29,6 +29,7 @@ from etl_assets.steps.table_queue import TableQueue
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from etl_assets.delta.run_token import RunToken
     from etl_assets.settings import Settings
 
 _STAGING_NAME = re.compile(r"\d+-(?P<host>.+)-(?P<pid>\d+)-[0-9a-f]{8}")
@@ -67,6 +68,7 @@ class StepContext:
         take_up: Completes the leader change of a table that has no leader.
         turns: The queue in which the step waits for other processes of this machine that write the same
             table; None: it does not wait.
+        run: The fencing token of the run that the step belongs to; None for a step of no run.
     """
 
     session: Callable[[], SparkSession]
@@ -76,6 +78,7 @@ class StepContext:
     domain_problem: Callable[[], str | None] = lambda: None
     take_up: Callable[[str], object] = lambda table: None
     turns: TableQueue | None = None
+    run: RunToken | None = None
 
     @property
     def spark(self) -> SparkSession:
@@ -84,7 +87,7 @@ class StepContext:
 
     def table(self, name: str) -> Table:
         """Return a table of the platform in this domain."""
-        return platform_table(name, self.domain)
+        return platform_table(name, self.domain, run=self.run)
 
     def turn(self, table: str) -> AbstractContextManager[None]:
         """Return a context that holds the turn at a table; see `TableQueue`.
@@ -113,13 +116,13 @@ class StepArguments:
     max_batches: int | None = None
 
 
-def platform_table(name: str, domain: FailureDomain) -> Table:
+def platform_table(name: str, domain: FailureDomain, *, run: RunToken | None = None) -> Table:
     """Return a table of the installation in a domain. One that no pipeline declares has no contract.
 
     Raises:
         NotFound: there is no such table.
     """
-    return Table(name=name, domain=domain, contract=domain.catalog.contract_of(name))
+    return Table(name=name, domain=domain, contract=domain.catalog.contract_of(name), run=run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,6 +51,7 @@ class MemorySink:
             gone = set(self.held.rows) - set(new)
         gone &= set(self.held.rows)
         changed = {key: row for key, row in new.items() if self.held.rows.get(key) != row}
+        delivery.expect_current()
         kept = self.held.rows if not self.applies_deletes else _without(self.held.rows, gone)
         self.held.rows = kept | changed
         self.held.position = delivery.after

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from etl_assets.control.known_states import KnownStates, keep_states, last_known, was_controlled
 from etl_assets.control.states import ControlState
+from etl_assets.delta.run_token import RunToken
 from etl_assets.errors import (
     ControlStoreUnavailable,
     ControlStoreUnusable,
@@ -72,10 +73,32 @@ class CarriedRun:
     seconds: float = 0.0
     progress: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def token(self) -> RunToken:
+        """The fencing token of its work."""
+        lease = self.lease
+        return RunToken(pipeline=lease.pipeline, token=lease.token, lost=lease.lost_token)
+
     def may_go_on(self, now: float) -> bool:
         """Return whether another batch may begin: the lease holds, and nothing asks to stop."""
         is_held = now - self.beat_at < self.lease.lease_seconds
         return is_held and self.state is ControlState.RUNNING and self.error is None and not self.is_complete
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkPermit:
+    """Whether a pipeline may be worked on during a block, and under which token.
+
+    Attributes:
+        is_given: Whether it may.
+        token: Token of the run that the work belongs to; None for work of no run.
+    """
+
+    is_given: bool
+    token: RunToken | None = None
+
+    def __bool__(self) -> bool:
+        return self.is_given
 
 
 class CarriedRuns:
@@ -86,6 +109,7 @@ class CarriedRuns:
         runner: Name of this process.
         pipelines: Returns the names of the pipelines whose runs it can carry.
         begun: Called with the pipeline of a run when it is claimed.
+        follows: Returns whether a pipeline is worked on without a run; one with a schedule is not.
         clock: Monotonic clock, in seconds.
     """
 
@@ -96,10 +120,11 @@ class CarriedRuns:
         *,
         pipelines: Callable[[], Collection[str]],
         begun: Callable[[str], object] = lambda pipeline: None,
+        follows: Callable[[str], bool] = lambda pipeline: True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings, self._runner, self._pipelines = settings, runner, pipelines
-        self._begun, self._clock = begun, clock
+        self._begun, self._follows, self._clock = begun, follows, clock
         self._store: ControlStore | None = None
         self._controls: RunControls | None = None
         self._known = KnownStates()
@@ -112,14 +137,20 @@ class CarriedRuns:
     # For the threads that work.
 
     @contextmanager
-    def working_on(self, pipeline: str) -> Generator[bool]:
-        """Hold off the end of a pause or cancellation during a block, and say whether it may work at all."""
+    def working_on(self, pipeline: str) -> Generator[WorkPermit]:
+        """Hold off the end of a pause or cancellation during a block, and say whether it may work at all.
+
+        The whole block works under the token of its beginning, also if the run is lost in between.
+        """
         with self._lock:
             run = self._runs.get(pipeline)
-            may = self._known.of(pipeline).is_followed if run is None else run.may_go_on(self._clock())
+            if run is None:
+                may = self._known.of(pipeline).is_followed and self._follows(pipeline)
+            else:
+                may = run.may_go_on(self._clock())
             self._busy[pipeline] += may
         try:
-            yield may
+            yield WorkPermit(is_given=may, token=None if run is None else run.token)
         finally:
             with self._lock:
                 self._busy[pipeline] -= may
@@ -223,7 +254,10 @@ class CarriedRuns:
 
         self._store = open_store(self._settings)
         self._controls = RunControls(
-            self._store, lease_seconds=self._settings.control.lease_seconds, monotonic=self._clock
+            self._store,
+            lease_seconds=self._settings.control.lease_seconds,
+            monotonic=self._clock,
+            home=self._settings.home.resolve(),
         )
 
     def _look(self, controls: RunControls) -> None:

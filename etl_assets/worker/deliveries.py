@@ -26,9 +26,11 @@ from etl_assets.sinks.circuit_breaker import (
 from etl_assets.sinks.slow_sinks import read_slow_sinks, write_slow_sinks
 from etl_assets.steps.placing import once_led
 from etl_assets.steps.step import logger
+from etl_assets.worker.carried_runs import WorkPermit
 from etl_assets.worker.pauses import backoff_seconds
 
 if TYPE_CHECKING:
+    from etl_assets.delta.run_token import RunToken
     from etl_assets.settings import Settings
     from etl_assets.worker.step_runner import StepOutcome
 
@@ -42,8 +44,9 @@ So sinks that hang, however many they are, hold up the others no longer than thi
 SLOW_SECONDS = 600.0
 """How long a delivery may take before there is an alert."""
 
-DeliverOnce = Callable[[str, bool], "StepOutcome"]
-"""Delivers to a sink, with the repetitions of a run or without, and returns the outcome."""
+_ALWAYS = WorkPermit(is_given=True)
+DeliverOnce = Callable[[str, bool, "RunToken | None"], "StepOutcome"]
+"""Delivers to a sink, with the repetitions of a run or without, under the token of a run of run control."""
 
 
 def declared_sinks(settings: Settings) -> frozenset[str]:
@@ -74,7 +77,7 @@ class Deliveries:
         *,
         is_leaving: Callable[[], bool],
         lost: Callable[[Exception], object],
-        working_on: Callable[[str], AbstractContextManager[bool]] = lambda table: nullcontext(True),
+        working_on: Callable[[str], AbstractContextManager[WorkPermit]] = lambda table: nullcontext(_ALWAYS),
     ) -> None:
         self._settings, self._step, self._is_leaving, self._lose = settings, deliver, is_leaving, lost
         self._working_on = working_on
@@ -162,14 +165,15 @@ class Deliveries:
 
     def _deliver(self, table: str) -> None:
         try:
-            with self._working_on(table) as may_work:
-                if not may_work:
+            with self._working_on(table) as permit:
+                if not permit:
                     return
                 with self._lock:
                     is_closed = table not in self._circuits
                     self._due_at_once.discard(table)
-                failed = self._step(table, is_closed).failed
-            if self._is_leaving():
+                done = self._step(table, is_closed, permit.token)
+                failed = done.failed
+            if self._is_leaving() or done.was_taken_over:
                 return
             if failed and table in declared_sinks(self._settings):
                 self._open(table, next(iter(failed.values())))

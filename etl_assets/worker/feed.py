@@ -41,10 +41,13 @@ class Feed:
 
 
 def feeds_of(catalog: Catalog, before: Iterable[Feed] = ()) -> tuple[Feed, ...]:
-    """Return the feeds of the pipelines that read a source; each goes on from where it was before."""
+    """Return the feeds of the pipelines that read a source; each goes on from where it was before.
+
+    They are in the order of their priority, the highest first.
+    """
     cursors = {feed.pipeline.name: feed.cursor for feed in before}
     return tuple(
         Feed(pipeline, cursor=cursors.get(pipeline.name, WatchCursor()))
-        for pipeline in catalog.pipelines
+        for pipeline in sorted(catalog.pipelines, key=lambda each: -each.priority)
         if pipeline.path
     )

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 from etl_assets.delta.maintenance.compaction import commit_compaction, plan_crowded
 from etl_assets.delta.session import lost_driver_pid
+from etl_assets.delta.write.raise_fence import raise_fence
 from etl_assets.error_policy import Decision, decide, spark_went_away
-from etl_assets.errors import EngineLost
+from etl_assets.errors import EngineLost, LeaseLost
 from etl_assets.io_managers.partition_split import run_partitions
 from etl_assets.steps.placing import place, take_up
 from etl_assets.steps.step import (
@@ -35,6 +36,7 @@ from etl_assets.steps.table_queue import TableQueue
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from etl_assets.delta.run_token import RunToken
     from etl_assets.settings import Settings
 
 
@@ -53,6 +55,11 @@ class StepOutcome:
     report: StepReport | None
     failed: Mapping[dt.date | None, Exception] = field(default_factory=dict)
 
+    @property
+    def was_taken_over(self) -> bool:
+        """Whether another runner has the run of the step by now, which is no failure of the run."""
+        return any(isinstance(each, LeaseLost) for each in self.failed.values())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRunner:
@@ -66,6 +73,9 @@ class StepRunner:
         leaving: Whether this process is about to end. Its jobs then fail because they are cancelled, and no
             step begins.
         alive: Sends a heartbeat while a step waits for other writers of its table.
+        token: Token of the run that the steps belong to; None for work of no run.
+        fenced: The runs, of those that others were taken over from, that have rejected the runners before
+            them at every table. Shared by all threads.
     """
 
     settings: Settings
@@ -74,6 +84,8 @@ class StepRunner:
     wait: Callable[[float], object]
     leaving: Callable[[], bool]
     alive: Callable[[], object] = lambda: None
+    token: RunToken | None = None
+    fenced: set[RunToken] = field(default_factory=set)
 
     def run(self, table: str, days: Sequence[dt.date], *, repeat: bool = True) -> StepOutcome:
         """Run a table's step for some days, with the retries of the platform's runs unless `repeat` is false.
@@ -89,6 +101,8 @@ class StepRunner:
             except Exception as error:  # noqa: BLE001 - retried by the error policy or returned to the caller
                 if self.leaving():
                     return StepOutcome(began=began, report=None, failed={None: error})
+                if isinstance(error, LeaseLost):
+                    logger.warning("%s: %s", table, error)
                 self._look_at_engine(error)
                 if decide(error) is not Decision.RETRY or attempt + 1 == attempts:
                     return StepOutcome(began=began, report=None, failed={None: error})
@@ -107,7 +121,7 @@ class StepRunner:
         """
         try:
             domain = place(self.settings.placement(), table)
-            written = platform_table(table, domain)
+            written = platform_table(table, domain, run=self.token)
             snapshot = written.snapshot()
             crowded = (
                 None if snapshot is None else plan_crowded(snapshot, self.settings.worker.most_small_files)
@@ -129,6 +143,7 @@ class StepRunner:
             logger.warning("%s was not compacted: %s: %s", table, type(error).__name__, error)
 
     def _attempt(self, table: str, days: Sequence[dt.date], began: float) -> StepOutcome:
+        self._reject_lost_runners(table)
         placement = self.settings.placement()
         domain = place(placement, table)
         context = StepContext(
@@ -138,6 +153,7 @@ class StepRunner:
             domain_problem=lambda: placement.problem(domain),
             take_up=partial(take_up, placement),
             turns=self._turns(),
+            run=self.token,
         )
         step = step_of(
             table,
@@ -163,6 +179,21 @@ class StepRunner:
             dt.date.fromisoformat(key): error for key, error in result.failed.items()
         }
         return StepOutcome(began=began, report=result.report, failed=failed)
+
+    def _reject_lost_runners(self, table: str) -> None:
+        """Before anything is done for a run that was taken over: raise its fence at every table.
+
+        Raises:
+            LeaseLost: another runner has taken the run over from this one.
+        """
+        if self.token is None or not self.token.takes_over or self.token in self.fenced:
+            return
+        placement, pipeline = self.settings.placement(), self.settings.catalog().pipeline_of(table)
+        for stage in () if pipeline is None else pipeline.stages:
+            for contract in stage.tables:
+                written = platform_table(contract.name, place(placement, contract.name), run=self.token)
+                raise_fence(written, wait_seconds=self.settings.runs.lock_wait_seconds)
+        self.fenced.add(self.token)
 
     def _is_daily(self, table: str) -> bool:
         return self.settings.catalog().table(table).is_daily

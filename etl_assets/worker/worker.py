@@ -6,7 +6,9 @@ Each thread has one task, so that none waits for another:
   another;
 - "derived" brings the derived tables of all pipelines up to date, in a Spark session of its own;
 - "sinks" starts a thread for each sink that lacks something (`deliveries.py`);
-- "control" claims runs, and looks at which pipelines are paused, canceled or failed (`carried_runs.py`);
+- "schedules" asks for runs whose time has come (`scheduled_runs.py`), "control" claims runs, and looks at
+  which pipelines are paused, canceled or failed (`carried_runs.py`);
+- "captures" looks for new and changed tables of captures (`capture_watch.py`);
 - "reports" reports to Dagster.
 
 New and unfinished work is read from the tables each time, so that no correctness depends on this process's
@@ -23,6 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from etl_assets.error_policy import told
@@ -33,6 +36,7 @@ from etl_assets.resources.spark import LONG_LIVED, spark_config
 from etl_assets.sensors.alerts import AlertKind, write_alert
 from etl_assets.steps.placing import once_led
 from etl_assets.steps.step import READ, StepReport, logger
+from etl_assets.worker.capture_watch import CaptureWatch
 from etl_assets.worker.carried_runs import CarriedRuns
 from etl_assets.worker.deliveries import Deliveries
 from etl_assets.worker.feed import Feed, feeds_of
@@ -43,11 +47,13 @@ from etl_assets.worker.pauses import Backoffs, WorkItem
 from etl_assets.worker.repeated_tasks import repeat
 from etl_assets.worker.reports import Reports
 from etl_assets.worker.run_ends import RunEnds
+from etl_assets.worker.scheduled_runs import LOOK_SECONDS, ScheduledRuns
 from etl_assets.worker.session import Session
 from etl_assets.worker.signals import interrupted_by
 from etl_assets.worker.step_runner import StepOutcome, StepRunner
 
 if TYPE_CHECKING:
+    from etl_assets.delta.run_token import RunToken
     from etl_assets.pipelines.pipeline import Pipeline
     from etl_assets.settings import Settings
     from etl_assets.worker.reports import Event
@@ -79,16 +85,16 @@ class Worker:
         self._heard = heard
         self._reports = Reports(settings, tell, worker=f"{socket.gethostname()}:{os.getpid()}")
         config = spark_config(settings.spark)
-        if "spark.remote" not in config:  # a Spark server has its own
-            config = LONG_LIVED | config
-        self._config = config
-        self._sessions = {"path": Session(config), "derived": Session(config)}
+        self._config = config if "spark.remote" in config else LONG_LIVED | config  # a server has its own
+        self._sessions = {each: Session(self._config) for each in ("path", "derived")}
         self._runs = CarriedRuns(
             settings,
             f"{socket.gethostname()}:{os.getpid()}",
             pipelines=lambda: [pipeline.name for pipeline in self._catalog.pipelines],
             begun=self._try_all_at_once,
+            follows=lambda name: name not in self._catalog.scheduled,
         )
+        self._schedules = ScheduledRuns(settings, lambda: self._catalog.pipelines, requested=self._runs.wake)
         self._ends = RunEnds(settings, self._runs)
         self._deliveries = Deliveries(
             settings,
@@ -97,6 +103,7 @@ class Worker:
             lost=self._end_with,
             working_on=lambda table: self._runs.working_on(self._pipeline_of(table)),
         )
+        self._fenced: set[RunToken] = set()
         self._leaving = threading.Event()
         self._lost: Exception | None = None
         self._pauses: Backoffs = Backoffs()
@@ -121,8 +128,10 @@ class Worker:
                 logger.warning("working on the sources of %s", self._followed())
                 threads = [
                     self._started("control", self._runs.look_and_wait, 0.0),
+                    self._started("schedules", self._schedules.look, LOOK_SECONDS),
                     self._started("derived", self._bring_up_to_date, self._pace.derived_interval_seconds),
                     self._started("sinks", self._deliveries.look, self._pace.batch_interval_seconds),
+                    self._started("captures", CaptureWatch(self._settings, self._alert).look, 1.0),
                     self._started("reports", self._reports.tell, self._pace.report_interval_seconds),
                 ]
                 self._carry_on(held)
@@ -148,14 +157,14 @@ class Worker:
     def _follow(self, crew: StepRunner, feed: Feed, held: Lease) -> None:
         """Carry a batch of a pipeline along its path, unless its state forbids it."""
         name, began = feed.pipeline.name, time.monotonic()
-        with self._runs.working_on(name) as may_work:
-            if not may_work:
+        with self._runs.working_on(name) as permit:
+            if not permit:
                 return
+            crew = replace(crew, token=permit.token)
             run = self._runs.run_of(name)
             commits = 0.0 if run is None else run.progress.get("commits", 0.0)
             is_paused = name in self._limits.paused
-            days = self._left_behind(feed) if is_paused else self._days_to_carry(feed)
-            if days:
+            if days := self._left_behind(feed) if is_paused else self._days_to_carry(feed):
                 self._carry(crew, feed, days, held, reads=not is_paused)
             if run is not None:
                 is_batch = run.progress.get("commits", 0.0) > commits
@@ -192,8 +201,7 @@ class Worker:
         """Return the days with unread files of a pipeline, and the days left unfinished on its path."""
         source = feed.pipeline.path[0]
         feed.found = None
-        looking: WorkItem = (source.name, None)
-        if not self._ready([looking]):
+        if not self._ready([(looking := (source.name, None))]):
             return ()
         try:
             found = once_led(
@@ -233,10 +241,8 @@ class Worker:
         Without `reads`, the source is paused: only what it has read already is carried.
         """
         # If a reference table cannot be updated, no stage may look rows up in it: only read the source.
-        whole = all(
-            self._ready([(stage.name, None)]) and not self._run(crew, stage.name, days).failed
-            for stage in feed.pipeline.reference
-        )
+        tables = [stage.name for stage in feed.pipeline.reference]
+        whole = all(self._ready([(each, None)]) and not self._run(crew, each, days).failed for each in tables)
         left = list(days)
         for table in feed.path[0 if reads else 1 : None if whole else 1]:
             held.alive()  # for each step: a large backlog makes all of them together slow
@@ -255,9 +261,9 @@ class Worker:
         behind = self._behind()
         crew = self._crew("derived")
         for pipeline in self._catalog.pipelines:
-            with self._runs.working_on(pipeline.name) as may_work:
-                if may_work:
-                    self._bring_derived_up_to_date(crew, pipeline, behind)
+            with self._runs.working_on(pipeline.name) as permit:
+                if permit:
+                    self._bring_derived_up_to_date(replace(crew, token=permit.token), pipeline, behind)
 
     def _bring_derived_up_to_date(
         self, crew: StepRunner, pipeline: Pipeline, behind: Mapping[str, tuple[dt.date, ...]]
@@ -273,10 +279,10 @@ class Worker:
                 self._run(crew, table, [day for _, day in ready if day is not None])
                 crew.tidy(table)
 
-    def _deliver_to(self, table: str, repeat: bool) -> StepOutcome:
-        done = self._crew(table).run(table, [], repeat=repeat)
+    def _deliver_to(self, table: str, repeat: bool, token: RunToken | None) -> StepOutcome:
+        done = replace(self._crew(table), token=token).run(table, [], repeat=repeat)
         self._take(table, [], done)
-        if done.failed and not self._is_leaving():
+        if done.failed and not self._is_leaving() and not done.was_taken_over:
             self._runs.fail(self._pipeline_of(table), next(iter(done.failed.values())))
         return done
 
@@ -295,7 +301,7 @@ class Worker:
     def _run(self, crew: StepRunner, table: str, days: Sequence[dt.date]) -> StepOutcome:
         done = crew.run(table, days)
         self._take(table, days, done)
-        if done.failed and not self._is_leaving():
+        if done.failed and not self._is_leaving() and not done.was_taken_over:
             self._failed(table, days, done.failed)
         return done
 
@@ -306,14 +312,12 @@ class Worker:
         if done.report is None:
             return
         self._heard(table, done.report)
-        feed = self._feed_of(table)
-        if feed is not None and table == feed.path[0]:
+        if (feed := self._feed_of(table)) is not None and table == feed.path[0]:
             self._runs.add_rows(feed.pipeline.name, done.report.total()[READ], done.report.commits)
         kept = [day for day in days if day not in done.failed]
         self._reports.add(table, kept, done.report, done.began)
-        if all(
-            table not in feed.path[:-1] for feed in self._feeds
-        ):  # a day has succeeded once it reaches the end of the path
+        # A day has succeeded once it reaches the end of the path.
+        if all(table not in feed.path[:-1] for feed in self._feeds):
             self._succeeded([(self._entry(table), day) for day in (None, *kept)])
 
     def _failed(
@@ -348,12 +352,8 @@ class Worker:
             return self._pauses.ready(things, time.monotonic())
 
     def _entry(self, table: str) -> str:
-        """Return the table under which days back off.
-
-        Days of the path enter at its first table and wait there.
-        """
-        feed = self._feed_of(table)
-        return table if feed is None else feed.path[0]
+        """Return the table under which days back off: that at which they enter the path, or the table."""
+        return table if (feed := self._feed_of(table)) is None else feed.path[0]
 
     def _feed_of(self, table: str) -> Feed | None:
         """Return the feed whose path has a table."""
@@ -368,6 +368,7 @@ class Worker:
             wait=self._leaving.wait,
             leaving=self._is_leaving,
             alive=alive,
+            fenced=self._fenced,
         )
 
     def _end_with(self, error: Exception) -> None:

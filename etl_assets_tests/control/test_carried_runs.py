@@ -60,8 +60,8 @@ def runs(settings: Settings, clock: Clock, begun: list[str]) -> Iterator[Carried
 
 
 def may_work(runs: CarriedRuns, pipeline: str = "p") -> bool:
-    with runs.working_on(pipeline) as may:
-        return may
+    with runs.working_on(pipeline) as permit:
+        return bool(permit)
 
 
 def test_without_run_control_every_pipeline_is_followed_and_no_store_is_made(settings, runs):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from etl_assets import control_documentation
-from etl_assets.control.failures import MAX_ATTEMPTS, failure_of
+from etl_assets.control.failures import MAX_ATTEMPTS, failure_of, without_machine_paths
 from etl_assets.control.lease_watch import LeaseWatch
 from etl_assets.control.records import HeldLease
 from etl_assets.control.states import Action, ControlState, Party, RetryPolicy
@@ -112,3 +112,17 @@ def test_a_lease_expires_when_its_beats_stand_still_by_the_observers_clock():
     assert watch.expired([_lease(2, token=2)], 22) == (), "another claim"
     assert watch.expired([_lease(2, token=2)], 33) == (_lease(2, token=2),)
     assert watch.expired([], 34) == ()
+
+
+def test_errors_of_runs_name_no_path_of_the_machine():
+    home = Path("/srv/etl home")
+    error = StorageFailed(
+        "cannot write /srv/etl-home/x: denied: '/var/lib/etl/data/tables/films/a.parquet'",
+        fix="see s3://bucket/exports, http://host:1/a/b, `pipelines/a.yaml`, and/or /etc/platform.yaml",
+    )
+    found = failure_of(error, attempt=1, jitter=0.5, home=Path("/var/lib/etl"))
+    assert "cannot write …/x: denied: 'data/tables/films/a.parquet'" in found.error
+    assert found.solution == (
+        "see s3://bucket/exports, http://host:1/a/b, `pipelines/a.yaml`, and/or …/platform.yaml"
+    )
+    assert without_machine_paths("/srv/a", home) == "…/a"

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from adbc_driver_postgresql import dbapi
 from cryptography.fernet import Fernet
 
 from etl_assets.control.control_plane import ControlPlane
@@ -494,6 +495,10 @@ def test_a_database_is_tested_with_user_and_password(client, postgres_server):
     made(client, **server, **user)
     answer = client.post("/v1/connections/warehouse/test")
     assert (answer.status_code, answer.json()["connected"]) == (200, True), answer.text
+    address = postgres_address(stored("warehouse"))
+    with dbapi.connect(address) as session, session.cursor() as cursor:
+        cursor.execute("SELECT 1")
+        assert cursor.fetchone() == (1,), "sources read by it"
     made(client, name="wrong", **server, **user | {"user": "nobody"})
     answer = client.post("/v1/connections/wrong/test")
     assert (answer.status_code, postgres_server.password in answer.text) == (502, False), answer.text

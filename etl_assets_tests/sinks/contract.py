@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from etl_assets.contracts.columns import Column, TableContract
-from etl_assets.errors import SinkFenced
+from etl_assets.errors import LeaseLost, SinkFenced
 from etl_assets.sinks.sink import Delivery, Guarantee, Rejection, Sink, SinkPosition
 
 CONTRACT = TableContract(
@@ -127,6 +127,47 @@ class SinkContract:
             late.deliver(delivery(None, at(1), [(1, "old")]))
         assert stored() == {(1, "b")}
         late.close()
+        sink.close()
+
+    def test_a_runner_that_takes_over_rejects_what_the_one_before_has_planned(
+        self, opened: Opened, stored: Stored
+    ):
+        def deliver(given: Delivery) -> None:
+            sink = opened()
+            sink.prepare(CONTRACT)
+            try:
+                sink.deliver(given)
+            finally:
+                sink.close()
+
+        sink = opened()
+        sink.close()
+        if not sink.keeps_position:
+            pytest.skip("the record of the delivery keeps the position")
+        begun = replace(SinkPosition.of_no_table(), token=2)
+        deliver(delivery(None, begun))
+        assert opened_position(opened) == begun
+        with pytest.raises(SinkFenced):
+            deliver(delivery(None, at(1), [(1, "late")], whole=True))
+        first, taken_over = replace(at(1), token=2), replace(at(1), token=5)
+        deliver(delivery(begun, first, [(1, "a")], whole=True))
+        deliver(delivery(first, taken_over))
+        with pytest.raises(SinkFenced):
+            deliver(delivery(first, replace(at(2), token=2), [(1, "late")]))
+        assert stored() == {(1, "a")}
+        assert opened_position(opened) == taken_over
+
+    def test_a_superseded_runner_commits_nothing(self, opened: Opened, stored: Stored):
+        def superseded() -> None:
+            raise LeaseLost("another runner has begun", fix="nothing")
+
+        sink = opened()
+        sink.prepare(CONTRACT)
+        sink.deliver(delivery(None, at(1), [(1, "a")], whole=True))
+        late = replace(delivery(at(1), at(2), [(1, "late")]), expect_current=superseded)
+        with pytest.raises(LeaseLost):
+            sink.deliver(late)
+        assert stored() == {(1, "a")}
         sink.close()
 
     def test_to_prepare_again_changes_nothing(self, opened: Opened, stored: Stored):

@@ -157,7 +157,7 @@ def held(records: list[dict[str, Any]], key: str) -> dict[int, Any]:
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("connector", "form"),
-    [FORMS[0], *(pytest.param(*each, marks=pytest.mark.full) for each in FORMS[1:])],
+    [pytest.param(*each, marks=pytest.mark.full) for each in FORMS],
 )
 def test_a_table_equals_the_source_after_repeated_and_reordered_deliveries(
     connector, form, kafka_server, tmp_path, spark

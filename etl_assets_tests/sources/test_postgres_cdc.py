@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from pydantic import ValidationError
 
 from etl_assets.cli.main import cli
-from etl_assets.errors import CommitConflict, SourceLost, SourceRefused
+from etl_assets.errors import CommitConflict, SourceLost, SourceRefused, SourceSchemaChanged
 from etl_assets.failpoints import Failpoint
 from etl_assets.pipelines.spec import PipelineSpec
 from etl_assets_tests.sources.followed import Followed
@@ -309,3 +309,68 @@ def test_a_declaration_that_was_written_down_is_the_same_when_it_is_read_again()
     first = PipelineSpec.model_validate(spec)
     assert first.table.sequence_by == "lsn_in_source"
     assert PipelineSpec.model_validate(first.model_dump(by_alias=True)) == first
+
+
+def test_changes_before_an_alter_table_are_stored_and_the_pipeline_stops_there_until_it_fits(films):
+    films.declare(columns={"film_id": "bigint", "title": "string", "rating": "string", "stars": "int"})
+    films.execute("ALTER TABLE film ADD stars smallint")
+    films.execute("INSERT INTO film VALUES (1, 'one', 'R', 3)")
+    films.ingest()
+    films.execute(
+        "ALTER TABLE film ADD note text",
+        "INSERT INTO film VALUES (2, 'two', 'R', 4, 'x')",
+        "ALTER TABLE film ALTER stars TYPE int, DROP note",
+        "BEGIN; UPDATE film SET stars = 5 WHERE film_id = 2; ALTER TABLE film RENAME title TO name;"
+        " INSERT INTO film VALUES (3, 'three', 'R', 1); COMMIT",
+    )
+    with pytest.raises(SourceSchemaChanged) as stopped:
+        films.ingest()
+    assert stopped.value.fields["changes"] == ["title was renamed to name"]
+    assert "have `from: name`" in str(stopped.value)
+    assert [(each["film_id"], each["stars"]) for each in films.records()] == [(1, 3), (2, 4)]
+    with pytest.raises(SourceSchemaChanged):
+        films.ingest()
+    renamed = {"film_id": "bigint", "title": {"type": "string", "from": "name"}, "stars": "int"}
+    films.declare(columns=renamed)
+    films.ingest()
+    later = [(each["film_id"], each.get("title"), each.get("name")) for each in films.records()[2:]]
+    assert later == [(2, "two", None), (3, None, "three")]
+    assert not films.pipeline.rejected()
+    assert films.ingest().commits == 0
+
+
+def test_rows_after_a_change_that_does_not_fit_are_quarantined_until_the_declaration_fits(films):
+    films.declare(schema_changes="quarantine")
+    add(films, 1, 2)
+    films.ingest()
+    films.execute("ALTER TABLE film DROP rating", "INSERT INTO film VALUES (3, 'three')")
+    films.execute("DELETE FROM film WHERE film_id = 1")
+    films.ingest()
+    films.execute("INSERT INTO film VALUES (4, 'four')")
+    films.ingest()
+    rejected = films.pipeline.rejected()
+    assert [row["reason"] for row in rejected] == ["SchemaChanged"] * 2
+    assert "rating was dropped" in rejected[0]["error"]
+    assert [each["postgres.change"] for each in films.records()] == ["upsert", "upsert", "delete"]
+    films.declare(columns={"film_id": "bigint", "title": "string"}, schema_changes="quarantine")
+    films.execute("INSERT INTO film VALUES (5, 'five')")
+    films.ingest()
+    assert films.records()[-1]["film_id"] == 5
+    assert len(films.pipeline.rejected()) == 2
+
+
+def test_a_column_that_is_dropped_while_the_table_is_copied_stops_the_copy(films):
+    films.declare(max_batch_records=2)
+    add(films, 1, 4)
+    with pytest.raises(SourceSchemaChanged, match="rating was dropped"):
+        _ingest_after_first_range(films, "ALTER TABLE film DROP rating")
+    assert len(films.records()) == 2
+    films.declare(columns={"film_id": "bigint", "title": "string"}, max_batch_records=2)
+    films.ingest()
+    assert [each["film_id"] for each in films.records()] == [1, 2, 3, 4]
+
+
+def _ingest_after_first_range(films: Followed, statement: str) -> None:
+    films.ingest_and_die(f"{Failpoint.TABLE_AFTER_COMMIT}@{SOURCE}")
+    films.execute(statement)
+    films.ingest()

@@ -60,7 +60,7 @@ class Lab:
         self.deliveries._is_leaving = lambda: True
         self.deliveries = self.fresh()
 
-    def deliver(self, table: str, repeat: bool) -> StepOutcome:
+    def deliver(self, table: str, repeat: bool, token: object = None) -> StepOutcome:
         self.tried.append((table, repeat))
         if table in self.holding:
             self.holding[table].wait(30)
@@ -206,7 +206,7 @@ def test_an_error_that_the_process_cannot_go_on_with_reaches_its_main_thread(lab
     lab.behind = ("a",)
     error = RuntimeError("the engine is gone")
 
-    def deliver(table: str, repeat: bool) -> StepOutcome:
+    def deliver(table: str, repeat: bool, token: object) -> StepOutcome:
         raise error
 
     lab.deliveries = Deliveries(lab.settings, deliver, is_leaving=lambda: False, lost=lab.lost.append)

@@ -15,6 +15,7 @@ from etl_assets.pipelines.declared import DeclaredTables
 from etl_assets.pipelines.followed_tables import needs_former_values
 from etl_assets.pipelines.pipeline_file import PipelineFile, parse_pipeline
 from etl_assets.pipelines.spec import PipelineSpec
+from etl_assets.pipelines.table_owners import in_order_of_reading
 from etl_assets.steps.declared_pipeline import declared_pipeline
 from etl_assets_tests.sources.followed_tables import CATEGORIES, COPY, RATINGS
 
@@ -137,3 +138,16 @@ def test_former_values_are_records_where_the_new_row_may_not_replace_them(more, 
 def test_the_records_come_after_the_followed_table():
     source, load = declared_pipeline(tables_of(COPY)).path
     assert (source.follows, source.inputs, load.inputs) == (("ratings",), (), ("copies_source",))
+
+
+def test_pipelines_come_after_those_whose_tables_they_read():
+    lookup = {"type": "lookup", "table": "zones", "on": {"stars": "id"}, "columns": {"zone": "id"}}
+    zones = {
+        "name": "zones",
+        "source": {"type": "files", "path": "zones/*.csv"},
+        "columns": {"id": "int"},
+        "table": {"keys": ["id"]},
+    }
+    files = files_of(following("copies", "a"), {**COPY, "transforms": [lookup]}, RATINGS, zones)
+    assert not any(file.problems for file in files)
+    assert [file.name for file in in_order_of_reading(files)] == ["ratings", "zones", "copies", "a"]

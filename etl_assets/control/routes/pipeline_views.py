@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from etl_assets.pipelines.origin import DEFAULT_TENANT, DeclarationOrigin
 from etl_assets.pipelines.pipeline import Pipeline
 from etl_assets.pipelines.pipeline_file import PipelineFile
 from etl_assets.pipelines.resolved import resolved
+from etl_assets.pipelines.schedule import Schedule
 from etl_assets.serve.description import PROBLEM, object_schema
 from etl_assets.serve.entity_tags import revision_tag, tag_of
 
@@ -39,6 +41,14 @@ DETAIL = object_schema(
             "items": {"type": "object"},
             "description": "name, keys and columns of each",
         },
+        "schedule": {
+            "type": ["string", "null"],
+            "description": "in words; null: as its source has something new",
+        },
+        "next_run_at": {
+            "type": ["string", "null"],
+            "description": "next tick of its schedule (UTC); null if times are not its ticks",
+        },
     }
 )
 EXAMPLE: dict[str, Any] = {
@@ -53,6 +63,8 @@ EXAMPLE: dict[str, Any] = {
     "problems": [],
     "declaration": {"name": "film_ratings", "source": {"type": "http", "id": ["rating_id"]}},
     "tables": [{"name": "film_ratings", "description": "…", "keys": ["rating_id"], "columns": []}],
+    "schedule": "cron 0 6 * * 1-5 (Europe/Berlin)",
+    "next_run_at": "2026-03-02T05:00:00+00:00",
 }
 
 
@@ -76,17 +88,28 @@ def detail(installed: Installed, name: str) -> dict[str, Any]:
         pipeline = next((each for each in installed.catalog.pipelines if each.name == name), None)
         if pipeline is None:
             raise NotFound(f"there is no pipeline {name!r}", fix="`GET /v1/pipelines` lists them")
-        return {**_of_built_in(pipeline), "declaration": None, "tables": [*map(_table, pipeline.stages)]}
+        tables = [*map(_table, pipeline.stages)]
+        return {**_of_built_in(pipeline), "declaration": None, "tables": tables, **_timing(None)}
     shown: Mapping[str, Any] = {"declaration": None, "tables": []}
     if file.spec is not None:
         shown = resolved(file, contract_in({each.name: each for each in installed.catalog.tables}))
-    return {**_of_file(file), **shown}
+    spec = None if file.spec is None else file.spec.schedule
+    return {**_of_file(file), **shown, **_timing(None if spec is None else spec.value)}
 
 
 def tag_of_detail(shown: Mapping[str, Any]) -> str:
     """Return the tag of a pipeline: of what the answer says, with the revision of one declared over REST."""
-    tag, revision = tag_of(shown), shown["revision"]
+    lasting = {name: each for name, each in shown.items() if name != "next_run_at"}
+    tag, revision = tag_of(lasting), shown["revision"]
     return tag if revision is None else revision_tag(revision, tag)
+
+
+def _timing(schedule: Schedule | None) -> dict[str, Any]:
+    following = None if schedule is None else schedule.next_tick(dt.datetime.now(dt.UTC))
+    return {
+        "schedule": None if schedule is None else str(schedule),
+        "next_run_at": None if following is None else following.isoformat(),
+    }
 
 
 def _all(installed: Installed, tenant: str) -> Iterator[dict[str, Any]]:

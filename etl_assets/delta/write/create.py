@@ -12,6 +12,7 @@ from etl_assets.delta.log.entries import read_entry
 from etl_assets.delta.log.new_entry import FirstEntry
 from etl_assets.delta.replicated.replication import TABLE_PROPERTIES
 from etl_assets.delta.session import driver_pid
+from etl_assets.delta.write.run_fence import expect_current_run
 from etl_assets.delta.write.write_version import (
     DEFAULT_LOCK_WAIT_SECONDS,
     acknowledged,
@@ -52,6 +53,7 @@ def ensure_table(table: Table, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECOND
     with writing(table, wait_seconds=wait_seconds, driver_pid=None):
         if table.version() < 0:
             with acknowledged(None, table, version=0) as place:
+                expect_current_run(table, place.path, -1)
                 properties = properties_of(table.contract, mirrored=table.replication is not None)
                 metadata = commit_metadata(place, uuid.uuid4().hex, {})
                 entry = FirstEntry(contract=table.contract, properties=properties, user_metadata=metadata)

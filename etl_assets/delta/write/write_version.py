@@ -28,12 +28,14 @@ from etl_assets.delta.log.overtaken import expect_one_domain, not_ours
 from etl_assets.delta.log.own_commit import expect_last_commit, keep_last_commit
 from etl_assets.delta.replicated.replication import WRITE_SETTINGS, make_mirrored
 from etl_assets.delta.session import driver_pid, scoped_settings
+from etl_assets.delta.write.run_fence import expect_current_run, keep_fence
 from etl_assets.errors import CommitConflict, CommitUnverified
 from etl_assets.failpoints import Failpoint, failpoint, killed_while_writing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from etl_assets.delta.run_token import RunToken
     from etl_assets.delta.snapshot import Snapshot
     from etl_assets.delta.table import Table
 
@@ -48,10 +50,17 @@ _WRITE_SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The folder to commit to and the leader's fence epoch; no epoch with one failure domain."""
+    """Where a commit is made, and under which rights.
+
+    Attributes:
+        path: The folder to commit to.
+        epoch: The leader's fence epoch; None with one failure domain.
+        run: The run that commits; None for work of no run.
+    """
 
     path: Path
     epoch: str | None = None
+    run: RunToken | None = None
 
 
 @contextmanager
@@ -68,7 +77,7 @@ def acknowledged(spark: SparkSession | None, table: Table, *, version: int) -> G
     if mirrored is None:
         expect_one_domain(table, table.path, version - 1)
         expect_last_commit(table, version - 1)
-        yield Place(table.path)
+        yield Place(table.path, run=table.run)
         return
     make_mirrored(table.name, table.domain)
     planned_in = mirrored.folder_read_last()
@@ -78,7 +87,7 @@ def acknowledged(spark: SparkSession | None, table: Table, *, version: int) -> G
     path = mirrored.folder(lead)
     _expect_folder_of_plan(table, planned_in, path)
     with nullcontext() if spark is None else scoped_settings(spark, WRITE_SETTINGS):
-        yield Place(path, str(lead.epoch))
+        yield Place(path, str(lead.epoch), table.run)
     mirrored.acknowledge(lead, entry_path(path, version).read_bytes())
 
 
@@ -120,9 +129,13 @@ def write_version(
 
     `execute` gets the place to commit to and the writer's mark. The commit's user metadata must carry that
     mark: the verification recognizes the entry by it.
+
+    Raises:
+        LeaseLost: the commit is of a run, and a runner with a higher token has begun; nothing was written.
     """
     with acknowledged(spark, table, version=version) as place:
         failpoint(Failpoint.TABLE_BEFORE_COMMIT, table=table.name)
+        expect_current_run(table, place.path, version - 1)
         writer = uuid.uuid4().hex
         with killed_while_writing(
             Failpoint.TABLE_DURING_COMMIT,
@@ -133,6 +146,7 @@ def write_version(
             execute(place, writer)
         failpoint(Failpoint.TABLE_AFTER_COMMIT, table=table.name)
         entry, content = _verify(table, place, version, writer)
+        keep_fence(table, place.path, entry)
         sync_commit(place.path, entry)
         if table.replication is None:
             keep_last_commit(place.path, version, content)
@@ -161,7 +175,7 @@ def commit_metadata(
     cursors: Mapping[str, int] = MappingProxyType({}),
     last: bool = False,
 ) -> dict[str, Any]:
-    """Return the user metadata of a commit: its writer, its epoch, its cursors and its metrics.
+    """Return the user metadata of a commit: its writer, epoch, fencing token, cursors and metrics.
 
     Args:
         place: Where the commit is made.
@@ -172,7 +186,8 @@ def commit_metadata(
     """
     epoch = {} if place.epoch is None else {"epoch": place.epoch}
     lasting = {LASTING: True} if last else {}
-    return {"writer": writer, **epoch, **lasting, "cursors": dict(cursors), "facts": dict(facts)}
+    run = {} if place.run is None else {"run": {"pipeline": place.run.pipeline, "token": place.run.token}}
+    return {"writer": writer, **epoch, **run, **lasting, "cursors": dict(cursors), "facts": dict(facts)}
 
 
 def write_settings(

@@ -137,6 +137,7 @@ class DuckdbSink:
             connection.execute("DROP TABLE temp.staged_rows")
             connection.execute("DROP TABLE temp.staged_deletes")
             failpoint(Failpoint.SINK_BEFORE_TARGET_COMMIT, table=contract.name)
+            delivery.expect_current()
         failpoint(Failpoint.SINK_AFTER_TARGET_COMMIT, table=contract.name)
         return figures
 

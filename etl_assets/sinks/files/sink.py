@@ -138,6 +138,7 @@ class FilesSink:
                 files=(*kept, *written),
             )
             failpoint(Failpoint.SINK_BEFORE_TARGET_COMMIT, table=contract.name)
+            delivery.expect_current()
             # 2. One conditional put makes them the table.
             self._commit(manifest)
             failpoint(Failpoint.SINK_AFTER_TARGET_COMMIT, table=contract.name)

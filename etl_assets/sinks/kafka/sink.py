@@ -121,6 +121,7 @@ class KafkaSink:
             positions = self._topic_name + topics.POSITIONS
             sending.send(self._id.encode(), value, topic=positions, partition=0)
             failpoint(Failpoint.SINK_BEFORE_TARGET_COMMIT, table=contract.name)
+            delivery.expect_current()
             self._commit(producer)
         failpoint(Failpoint.SINK_AFTER_TARGET_COMMIT, table=contract.name)
         return figures

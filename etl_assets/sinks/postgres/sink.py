@@ -85,6 +85,7 @@ class PostgresSink:
                 (delivery.after.stored_id, delivery.after.version, delivery.after.tombstones, *self.owner),
             )
             failpoint(Failpoint.SINK_BEFORE_TARGET_COMMIT, table=self.table)
+            delivery.expect_current()
         failpoint(Failpoint.SINK_AFTER_TARGET_COMMIT, table=self.table)
         return done
 

@@ -127,10 +127,12 @@ class SearchSink:
         written, unchanged, rejected = self._write_rows(writer, contract, delivery, version)
         deleted = 0
         for piece in pieces(delivery.deleted()):
+            delivery.expect_current()
             outcomes = writer.write(tombstone_lines(piece, contract.merge_key, version=version))
             self._refuse_tombstones(outcomes)
             deleted, unchanged = deleted + outcomes.updated, unchanged + outcomes.created + outcomes.newer
         index.refresh(held)
+        delivery.expect_current()
         if delivery.whole or not held.readable:
             if not held.readable or held.floor < version:
                 held = index.activate(held, version)
@@ -146,6 +148,7 @@ class SearchSink:
     ) -> tuple[int, int, int]:
         written = unchanged = rejected = 0
         for piece in pieces(delivery.rows()):
+            delivery.expect_current()
             outcomes = writer.write(document_lines(piece, contract.merge_key, version=version))
             if outcomes.refused:
                 delivery.reject(

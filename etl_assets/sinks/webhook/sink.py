@@ -160,6 +160,7 @@ class WebhookSink:
         done: Callable[[CallProgress, int], CallProgress],
     ) -> CallProgress:
         """Make some calls, and save their answers."""
+        delivery.expect_current()
         log = delivery.progress
         part = Part(
             calls=calls,

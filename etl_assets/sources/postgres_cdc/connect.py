@@ -8,6 +8,7 @@ from etl_assets.errors import SourceRefused
 from etl_assets.settings.connections import PostgresConnection
 from etl_assets.sources.postgres_cdc.log_server import LogServer
 from etl_assets.sources.postgres_cdc.source import PostgresLog
+from etl_assets.sources.postgres_cdc.taken_columns import TakenColumns
 from etl_assets.sources.sql.connect import postgres_address
 
 if TYPE_CHECKING:
@@ -41,5 +42,10 @@ def open_log(spec: PipelineSpec, source: PostgresCdcSource, settings: Settings) 
         ),
         table=source.table,
         keys=tuple(spec.columns[key].from_ or key for key in spec.table.keys),
+        schema=TakenColumns(
+            table=source.table,
+            declared={column.from_ or name: column.type for name, column in spec.columns.items()},
+            policy=source.schema_changes,
+        ),
         on_lost=source.on_lost,
     )

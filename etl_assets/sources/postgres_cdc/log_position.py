@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from etl_assets.sources.postgres_cdc.column_changes import Columns
 from etl_assets.sources.postgres_cdc.lsn import lsn_text, parse_lsn
+from etl_assets.sources.postgres_cdc.messages import RelationColumn
 from etl_assets.sources.ranges import Positions
 
 LOG = "log"
@@ -25,6 +27,9 @@ class LogPosition:
         snapshot: Place in the log of the rows that were copied last; 0: there are none yet.
         rows: How many records the copy has at that place.
         empties: Whether the copy begins with a truncate, because the table has rows from before.
+        copy_number: Of a captured table: number of the copy that it is from.
+        copied: Of a captured table: rows that the copy has read.
+        columns: The columns of the table that were taken last; None: it is not known.
     """
 
     system: str
@@ -34,10 +39,17 @@ class LogPosition:
     snapshot: int = 0
     rows: int = 0
     empties: bool = False
+    copy_number: int = 0
+    copied: int = 0
+    columns: Columns | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the position as JSON."""
         found: dict[str, Any] = {"system": self.system, "lsn": lsn_text(self.lsn)}
+        if self.copy_number or self.copied:
+            found |= {"copy_number": self.copy_number, "copied": self.copied}
+        if self.columns is not None:
+            found["columns"] = [[c.name, c.type_oid, c.type_modifier, c.is_key] for c in self.columns]
         if self.is_copying:
             found["copy"] = {
                 "after": None if self.after is None else list(self.after),
@@ -53,7 +65,7 @@ class LogPosition:
         found: Mapping[str, Any] | None = positions.get(LOG)
         if found is None:
             return None
-        copy = found.get("copy")
+        copy, columns = found.get("copy"), found.get("columns")
         return LogPosition(
             system=found["system"],
             lsn=parse_lsn(found["lsn"]),
@@ -62,4 +74,7 @@ class LogPosition:
             snapshot=0 if copy is None else parse_lsn(copy["snapshot"]),
             rows=0 if copy is None else copy["rows"],
             empties=copy is not None and copy["empties"],
+            copy_number=found.get("copy_number", 0),
+            copied=found.get("copied", 0),
+            columns=None if columns is None else tuple(RelationColumn(*each) for each in columns),
         )

@@ -18,8 +18,9 @@ import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from shutil import rmtree
 
-from etl_assets.errors import EtlAssetsError, SourceLost, SourceRefused
+from etl_assets.errors import EtlAssetsError, SourceLost, SourceRefused, SourceSchemaChanged
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.pipelines.postgres_cdc_spec import OnLostLog
 from etl_assets.sources.postgres_cdc import messages as m
@@ -35,6 +36,7 @@ from etl_assets.sources.postgres_cdc.source_table import (
 from etl_assets.sources.postgres_cdc.staged_changes import StagedChangesWriter
 from etl_assets.sources.postgres_cdc.table_changes import TableChanges
 from etl_assets.sources.postgres_cdc.table_copy import TableCopy
+from etl_assets.sources.postgres_cdc.taken_columns import TakenColumns
 from etl_assets.sources.ranges import Lag, Positions, RangeRead, ReadRange
 
 UNCONFIRMED_BYTES = 64 << 20
@@ -49,6 +51,7 @@ class PostgresLog:
         server: The server, its slot and its publication.
         table: Schema and name of the table.
         keys: Columns that identify a row.
+        schema: Decides about columns that change.
         on_lost: What happens if the log after the position is gone.
         now: Returns the time; its day is that of the records.
     """
@@ -56,6 +59,7 @@ class PostgresLog:
     server: LogServer
     table: str
     keys: tuple[str, ...]
+    schema: TakenColumns
     on_lost: OnLostLog = OnLostLog.FAIL
     now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
     _copy: TableCopy = field(init=False)
@@ -149,7 +153,7 @@ class PostgresLog:
         expect_source_table(self.server.session, self.table)
         if not self.server.publication_exists():
             self.server.create_publication(quoted_table(self.table))
-        self._found()  # before a slot keeps the log
+        found = self._found()  # before a slot keeps the log
         if slot is None:
             self.server.create_slot()
             slot = self.server.slot_state()
@@ -160,6 +164,7 @@ class PostgresLog:
                 lsn=slot.confirmed_lsn,
                 is_copying=True,
                 empties=before is not None,
+                columns=found.relation.columns if before is None else before.columns,
             ),
             notes,
         )
@@ -237,7 +242,8 @@ class PostgresLog:
         number = begin.rows if place == begin.snapshot else 0
         first = number
         writer = self._writer(table, wanted, folder, f"copy/{lsn_text(place)}/{number}")
-        writer.begin(table.relation)
+        why = self.schema.quarantined(begin.columns, table.relation.columns, 0)
+        writer.begin(table.relation, quarantined=why)
         if begin.empties:
             writer.truncate(place, number)
             number += 1
@@ -253,7 +259,7 @@ class PostgresLog:
         # 3. The copy is complete where no more rows came.
         if rows < limit:
             self._copy.release()
-            end = LogPosition(system=begin.system, lsn=begin.lsn)
+            end = LogPosition(system=begin.system, lsn=begin.lsn, columns=begin.columns)
         else:
             assert last is not None  # there were as many rows as wanted
             keys = tuple(_text(last[columns.index(key)]) for key in table.keys)
@@ -262,15 +268,42 @@ class PostgresLog:
         return RangeRead(read=replace(wanted, end={LOG: end.as_json()}, more=True), files=files)
 
     def _read_log(self, table: SourceTable, begin: LogPosition, wanted: ReadRange, folder: Path) -> RangeRead:
+        try:
+            return self._read_changes(table, begin, wanted, folder)
+        except SourceSchemaChanged as changed:
+            # What was changed before has to be committed: it fits the declaration as it is now.
+            rmtree(folder / wanted.details["day"])
+            commit_lsn = changed.fields["commit_lsn"]
+            assert isinstance(commit_lsn, int)
+            found = self._read_changes(table, begin, wanted, folder, before_lsn=commit_lsn)
+            if found.read.end == wanted.begin:
+                raise
+            return replace(found, read=replace(found.read, more=True))
+
+    def _read_changes(
+        self,
+        table: SourceTable,
+        begin: LogPosition,
+        wanted: ReadRange,
+        folder: Path,
+        before_lsn: int | None = None,
+    ) -> RangeRead:
         writer = self._writer(table, wanted, folder, f"log/{lsn_text(begin.lsn)}")
         most = wanted.details["max_records"]
-        changes = TableChanges(writer=writer, table=table, after_lsn=begin.lsn)
+        changes = TableChanges(
+            writer=writer,
+            table=table,
+            after_lsn=begin.lsn,
+            columns=begin.columns,
+            schema=self.schema,
+            before_lsn=before_lsn,
+        )
         limits = {"max_changes": most, "max_bytes": wanted.details["max_bytes"]}
         found = changes.read(self.server.messages(most), **limits)
         if found == begin.lsn:
             # All of these had been read, and not confirmed: read beyond them.
             found = changes.read(self.server.messages(None), **limits)
-        end = replace(begin, lsn=found)
+        end = replace(begin, lsn=found, columns=changes.columns)
         files = writer.close()
         more = found > begin.lsn and self.server.has_changes(table.oid, found)
         return RangeRead(read=replace(wanted, end={LOG: end.as_json()}, more=more), files=files)

@@ -16,6 +16,7 @@ from etl_assets.contracts.reasons import DeadLetterReason
 from etl_assets.errors import SourceRefused
 from etl_assets.pipelines.postgres_cdc_spec import CHANGE_FIELD, LSN_FIELD, SEQUENCE_FIELD
 from etl_assets.sources.lines import Block
+from etl_assets.sources.postgres_cdc.changed_rows import ChangeEffect
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 SUFFIX = ".arrows"
 _REFUSED = "postgres.refused"
-_ADDED = (CHANGE_FIELD, LSN_FIELD, SEQUENCE_FIELD, _REFUSED)
+_REASON = "postgres.reason"
+_ADDED = (CHANGE_FIELD, LSN_FIELD, SEQUENCE_FIELD, _REFUSED, _REASON)
 
 
 class ChangesFile:
@@ -33,10 +35,13 @@ class ChangesFile:
 
     Args:
         path: The file, which is new.
+        quarantined: Why rows of these columns are not taken; None: they are.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, quarantined: str | None = None) -> None:
         self.path = path
+        self.rows = 0
+        self._quarantined = quarantined
         self._stream: pa.ipc.RecordBatchStreamWriter | None = None
 
     def write(self, changed: ChangedRows) -> None:
@@ -48,13 +53,27 @@ class ChangesFile:
         import pyarrow as pa
 
         expect_whole(changed)
-        refused = [changed.refused.get(number) for number in range(changed.rows.num_rows)]
-        added = [changed.changes, changed.commit_lsns, changed.sequences, pa.array(refused, pa.string())]
+        texts = [pa.array(each, pa.string()) for each in self._refused(changed)]
+        added = [changed.changes, changed.commit_lsns, changed.sequences, *texts]
         fields = [*changed.rows.schema, *map(pa.field, _ADDED, (each.type for each in added))]
         batch = pa.record_batch([*changed.rows.columns, *added], schema=pa.schema(fields))
         if self._stream is None:
             self._stream = pa.ipc.new_stream(str(self.path), batch.schema)
         self._stream.write_batch(batch)
+        self.rows += batch.num_rows
+
+    def _refused(self, changed: ChangedRows) -> tuple[list[str | None], list[str | None]]:
+        """Return for each change why it is not taken, and the reason of its dead letter."""
+        errors: list[str | None] = []
+        reasons: list[str | None] = []
+        for number, change in enumerate(changed.changes.to_pylist()):
+            # A delete has the keys only, and a truncate no values.
+            quarantined = self._quarantined if change == ChangeEffect.UPSERT else None
+            error = quarantined or changed.refused.get(number)
+            reason = DeadLetterReason.SCHEMA_CHANGED if quarantined else DeadLetterReason.MALFORMED_VALUE
+            errors.append(error)
+            reasons.append(None if error is None else reason.value)
+        return errors, reasons
 
     def close(self) -> None:
         """Complete the file. Without changes there is none."""
@@ -113,18 +132,18 @@ class StagedChanges:
 def _records(batch: pa.RecordBatch, held_bytes: int) -> list[Record]:
     from etl_assets.sources.arrow_values import json_values
 
-    names = batch.schema.names[:-1]  # the last one says why a row is refused
+    names = batch.schema.names[:-2]  # the last two say why a row is refused
     columns = [json_values(column) for column in batch.columns]
     found: list[Record] = []
-    for *values, refused in zip(*columns, strict=True):
+    for *values, refused, reason in zip(*columns, strict=True):
         record = dict(zip(names, values, strict=True))
-        found.append(record if refused is None else _bad(record, refused, held_bytes))
+        found.append(record if refused is None else _bad(record, refused, reason, held_bytes))
     return found
 
 
-def _bad(record: dict[str, Any], reason: str, held_bytes: int) -> BadRecord:
+def _bad(record: dict[str, Any], error: str, reason: str, held_bytes: int) -> BadRecord:
     from etl_assets.contracts import canonical_json
 
     return BadRecord(
-        start=canonical_json.write(record)[:held_bytes], reason=DeadLetterReason.MALFORMED_VALUE, error=reason
+        start=canonical_json.write(record)[:held_bytes], reason=DeadLetterReason(reason), error=error
     )

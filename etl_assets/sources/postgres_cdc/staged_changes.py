@@ -56,14 +56,20 @@ class StagedChangesWriter:
         self._types: Mapping[int, PostgresType] = {}
         self._held = 0
 
-    def begin(self, relation: RelationMessage) -> None:
-        """Begin a file for changes of the table as it is from now on."""
+    def begin(self, relation: RelationMessage, *, quarantined: str | None = None) -> None:
+        """Begin a file for changes of the table as it is from now on.
+
+        Args:
+            relation: Its columns.
+            quarantined: Why its rows are not taken; None: they are.
+        """
         self._flush()
         if self._files:
             self._files[-1].close()
         self._types = read_types(self._session, [each.type_oid for each in relation.columns])
         self._collector = RowCollector(relation, self._keys)
-        self._files.append(ChangesFile(self._folder / f"{len(self._files):06d}{SUFFIX}"))
+        path = self._folder / f"{len(self._files):06d}{SUFFIX}"
+        self._files.append(ChangesFile(path, quarantined=quarantined))
 
     def change(self, message: InsertMessage | UpdateMessage | DeleteMessage, lsn: int, sequence: int) -> None:
         """Add a change of a row."""
@@ -94,6 +100,11 @@ class StagedChangesWriter:
             for each in self._files
             if each.path.exists()
         )
+
+    @property
+    def written(self) -> list[tuple[Path, int]]:
+        """The files that have changes, and how many; complete after `close`."""
+        return [(each.path, each.rows) for each in self._files if each.rows]
 
     @property
     def _collecting(self) -> RowCollector:

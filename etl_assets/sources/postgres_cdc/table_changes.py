@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 
 from etl_assets.errors import MessageMalformed
 from etl_assets.sources.postgres_cdc import messages as m
+from etl_assets.sources.postgres_cdc.column_changes import Columns
 from etl_assets.sources.postgres_cdc.decoder import Decoder
 from etl_assets.sources.postgres_cdc.relations import RelationCache
 from etl_assets.sources.postgres_cdc.source_table import SourceTable
 from etl_assets.sources.postgres_cdc.staged_changes import StagedChangesWriter
+from etl_assets.sources.postgres_cdc.taken_columns import TakenColumns
 
 
 @dataclass(slots=True, kw_only=True)
@@ -26,11 +28,17 @@ class TableChanges:
         writer: Where they are written.
         table: The table.
         after_lsn: Transactions that ended at or before this place are left out.
+        columns: The columns that are taken, at first those of the position; None: it is not known.
+        schema: Decides about other columns.
+        before_lsn: Transactions that commit at or after this place are not read; None: all are.
     """
 
     writer: StagedChangesWriter
     table: SourceTable
     after_lsn: int
+    columns: Columns | None
+    schema: TakenColumns
+    before_lsn: int | None = None
     _relations: RelationCache = field(default_factory=RelationCache, init=False)
     _commit_lsn: int = field(default=0, init=False)
     _sequence: int = field(default=0, init=False)
@@ -46,11 +54,18 @@ class TableChanges:
 
         Returns:
             Where the last transaction ended; `after_lsn` if there was none after it.
+
+        Raises:
+            SourceSchemaChanged: the pipeline does not take the columns of a transaction.
         """
         reached, decoder = self.after_lsn, Decoder()
         with closing(data):
             for each in data:
                 match message := decoder.decode(each):
+                    case m.BeginMessage() if self.before_lsn is not None and (
+                        message.commit_lsn >= self.before_lsn
+                    ):
+                        break
                     case m.BeginMessage():
                         self._commit_lsn, self._sequence = message.commit_lsn, 0
                     case m.CommitMessage() if self._commit_lsn >= self.after_lsn:
@@ -82,7 +97,11 @@ class TableChanges:
         self._sequence += 1
 
     def _begin(self) -> None:
-        """Begin a file if the table has other columns than the last change had."""
+        """Begin a file if the table has other columns than the last change had.
+
+        Raises:
+            SourceSchemaChanged: the pipeline does not take them.
+        """
         found = self._relations.current(self.table.oid)
         if found is None:
             raise MessageMalformed(
@@ -92,5 +111,7 @@ class TableChanges:
                 offset=0,
             )
         if found is not self._written:
-            self.writer.begin(found)
+            why = self.schema.quarantined(self.columns, found.columns, self._commit_lsn)
+            self.columns = found.columns if why is None else self.columns
+            self.writer.begin(found, quarantined=why)
             self._written = found

@@ -1,0 +1,152 @@
+"""Captures of an installation: discovery, states and rollback, as commands, the worker and REST use them.
+
+Belongs here: what joins the control store, the catalog of pipelines and a capture. Does not belong here:
+reading the log (`sources/captures/`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from etl_assets.errors import TransitionRefused
+from etl_assets.pipelines.capture_files import find_capture, read_captures, usable_captures
+from etl_assets.pipelines.captured_declarations import captured_declaration, write_captured
+from etl_assets.sources.captures.connect import capture_reader, table_states
+from etl_assets.sources.captures.discovery import Discovery, FoundTables
+from etl_assets.sources.captures.table_states import CapturedTableState, change_state, find_state
+from etl_assets.sources.captures.table_view import TableView
+
+if TYPE_CHECKING:
+    from etl_assets.settings import Settings
+
+
+def discover(settings: Settings, name: str) -> FoundTables:
+    """Take up the tables of a capture, and let definitions have their pipelines.
+
+    Raises:
+        NotFound, PipelinesBroken: there is no such capture, or it cannot be used.
+        SourceUnavailable, SourceRefused: as `Discovery.run` says.
+        ControlStoreUnavailable: the control store does not answer.
+        StorageFailed: the declarations cannot be written.
+    """
+    reader = capture_reader(settings, find_capture(settings.home, name))
+    found = Discovery(
+        reader=reader,
+        own_tables=own_tables(),
+        problem=lambda content: _problem(settings, content),
+    ).run()
+    write_declarations(settings)
+    return found
+
+
+def write_declarations(settings: Settings) -> bool:
+    """Write the declarations of all captured tables where definitions are loaded from.
+
+    A table that left keeps its pipeline, so that its destination stays in the catalog as it is. So do the
+    tables of a capture whose file cannot be used now.
+    """
+    states = table_states(settings)
+    found = [
+        each.declaration
+        for name in sorted({each.name for each in read_captures(settings.home)})
+        for each in states.of_capture(name)
+        if each.declaration
+    ]
+    return write_captured(settings.home, found)
+
+
+def own_tables() -> frozenset[str]:
+    """Return the names of the platform's own tables in PostgreSQL."""
+    from etl_assets.control.schema import METADATA, VERSION_TABLE
+    from etl_assets.pipelines.sink_specs.postgres import POSITIONS
+
+    return frozenset({POSITIONS, VERSION_TABLE, *METADATA.tables})
+
+
+def states_of(settings: Settings, name: str | None = None) -> Iterator[CapturedTableState]:
+    """Yield the states of a capture's tables, or of those of all captures."""
+    names = (
+        sorted(usable_captures(settings.home)) if name is None else [find_capture(settings.home, name).name]
+    )
+    states = table_states(settings)
+    for each in names:
+        yield from states.of_capture(each)
+
+
+def table_views(settings: Settings, name: str | None = None, *, asks: bool = True) -> Iterator[TableView]:
+    """Yield the tables of a capture, or of all captures, as people see them.
+
+    Args:
+        settings: The platform file.
+        name: The capture.
+        asks: Whether to ask each server how long its log is. One that does not answer leaves it unknown.
+    """
+    names = sorted(usable_captures(settings.home)) if name is None else [name]
+    for each in names:
+        reader = capture_reader(settings, find_capture(settings.home, each))
+        end_lsn, spool = reader.end_lsn() if asks else None, reader.spool.state()
+        for state in reader.states.of_capture(each):
+            committed = state.released_lsn if spool is None else reader.committed_lsn(state, spool)
+            yield TableView(
+                state=state,
+                committed_lsn=committed,
+                lag_bytes=None if end_lsn is None else max(0, end_lsn - committed),
+                lag_seconds=0.0 if spool is None else reader.spool.age(state.pipeline, after_lsn=committed),
+            )
+
+
+def roll_back(settings: Settings, name: str, table: str, *, copies: bool = False) -> CapturedTableState:
+    """Let a table in error go on from the phase before, or copy a table again.
+
+    Raises:
+        NotFound: there is no such capture or table.
+        TransitionRefused: it is not in error, or changes are missing, so that it can only be copied again.
+    """
+    reader = capture_reader(settings, find_capture(settings.home, name))
+    with reader.alone(), closing(reader):
+        state = find_state(reader.states, name, table)
+        if copies:
+            spool = reader.spool.state()
+            since = 0 if spool is None else spool.end_lsn
+            reader.spool.remove(state.pipeline, until_lsn=1 << 64)
+            return change_state(reader.states, name, state.table, lambda each: each.copied_again(since))
+        if state.error is None:
+            raise TransitionRefused(
+                f"{state.table} is not in error: it is {state.phase}",
+                fix="nothing needs to be done; to copy the table again: --copy",
+                pipeline=state.pipeline,
+            )
+        if state.error.needs_copy:
+            raise TransitionRefused(
+                f"{state.table} cannot go on from {state.error.before}: changes of it are missing."
+                f" {state.error.reason}",
+                fix=f"{state.error.solution}; then `etl-assets cdc rollback {name} {state.table} --copy`",
+                pipeline=state.pipeline,
+            )
+        return change_state(reader.states, name, state.table, lambda each: _back(each))
+
+
+def _back(state: CapturedTableState) -> CapturedTableState:
+    return state if state.error is None else state.to(state.error.before)
+
+
+def _problem(settings: Settings, content: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return what is wrong with a generated declaration among all others of the installation."""
+    from etl_assets.installed import built_in_catalog
+    from etl_assets.pipelines.cross_checks import checked
+
+    base = built_in_catalog(settings.pipelines.built_in, settings.connection_rights)
+    others = [each for each in settings.installed().files if each.name != content["name"]]
+    mine = captured_declaration(content)
+    same = [
+        each
+        for each in settings.installed().files
+        if each.name == content["name"] and each.origin != mine.origin
+    ]
+    *_, found = checked([*others, *same, mine], base, settings.connection_rights)
+    if not found.problems:
+        return None
+    first = found.problems[0]
+    return f"{first.field}: {first.message}", first.fix

@@ -1,0 +1,82 @@
+"""Declarations that captures generated, as pipeline files.
+
+They are kept in the control store with the states of the tables, and in a file of the home folder, which is
+all that loading definitions reads: it needs neither the source nor the control store.
+
+Belongs here: that file. Does not belong here: what is in a declaration (`sources/captures/`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from etl_assets.delta.log.durability import write_durably
+from etl_assets.errors import StorageFailed
+from etl_assets.pipelines.origin import DeclarationOrigin
+from etl_assets.pipelines.pipeline_file import PipelineFile, validated
+from etl_assets.pipelines.problem import Problem
+from etl_assets.pipelines.yaml_tree import YamlTree
+
+CAPTURED = "captured_pipelines.json"
+
+
+def captured_path(home: Path) -> Path:
+    """Return the file, which may not exist."""
+    return home / CAPTURED
+
+
+def captured_declaration(content: Mapping[str, Any]) -> PipelineFile:
+    """Return a generated declaration with the problems that it has by itself."""
+    capture = content["source"]["capture"]
+    found = validated(YamlTree(value=dict(content)), Path(f"{content['name']} (capture {capture})"), {})
+    return replace(found, origin=DeclarationOrigin.CAPTURE)
+
+
+def read_captured(path: Path) -> tuple[PipelineFile, ...]:
+    """Return the generated declarations. A file that cannot be read is one broken declaration."""
+    try:
+        return tuple(map(captured_declaration, orjson.loads(path.read_bytes())["pipelines"]))
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
+        problem = Problem(
+            None,
+            "",
+            f"the pipelines that captures generated cannot be read: {why}",
+            f"`etl-assets cdc discover` writes {path.name} again from the control store",
+        )
+        return (
+            PipelineFile(
+                path=path,
+                spec=None,
+                name=path.stem,
+                problems=(problem,),
+                origin=DeclarationOrigin.CAPTURE,
+            ),
+        )
+
+
+def write_captured(home: Path, declarations: Iterable[Mapping[str, Any]]) -> bool:
+    """Write the generated declarations of all captures, and return whether they are others than before.
+
+    Raises:
+        StorageFailed: the file cannot be written; it stays as it was.
+    """
+    path = captured_path(home)
+    content = orjson.dumps({"pipelines": list(declarations)}, option=orjson.OPT_INDENT_2) + b"\n"
+    try:
+        if path.exists() and path.read_bytes() == content:
+            return False
+        write_durably(path, content)
+    except OSError as error:
+        raise StorageFailed(
+            f"{path} cannot be written: {error.strerror or error}",
+            fix="make room or give the right to write it; the next discovery tries again",
+        ) from error
+    return True

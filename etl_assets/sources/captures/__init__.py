@@ -1,0 +1,1 @@
+"""Captures: many tables of one PostgreSQL database, followed by one slot and one reader."""

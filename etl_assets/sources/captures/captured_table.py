@@ -1,0 +1,335 @@
+"""One table of a capture as a source: its rows by a copy, and its changes from the spool, at the same time.
+
+Copy and changes need no order between them. Every record has its place in the log, a copied row the one of
+its snapshot, and the table applies changes by their places. So a batch has the next rows of the copy, if
+there is one, and what the reader has spooled since the last batch. The log never waits for a copy.
+
+Belongs here: what a batch of the table has, and the phases that follow from it. Does not belong here: the log
+(`log_reader.py`), and which tables there are (`discovery.py`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from etl_assets.errors import EtlAssetsError, MessageMalformed, SourceLost, SourceRefused
+from etl_assets.failpoints import Failpoint, failpoint
+from etl_assets.sources.captures.log_reader import CaptureReader
+from etl_assets.sources.captures.phases import TablePhase
+from etl_assets.sources.captures.spool import Segment, SpoolState
+from etl_assets.sources.captures.table_states import CapturedTableState, StateChange, change_state, find_state
+from etl_assets.sources.postgres_cdc import messages as m
+from etl_assets.sources.postgres_cdc.log_position import LOG, LogPosition
+from etl_assets.sources.postgres_cdc.log_server import LogServer
+from etl_assets.sources.postgres_cdc.lsn import lsn_text
+from etl_assets.sources.postgres_cdc.source_table import SourceTable, find_source_table
+from etl_assets.sources.postgres_cdc.staged import SUFFIX
+from etl_assets.sources.postgres_cdc.staged_changes import StagedChangesWriter
+from etl_assets.sources.postgres_cdc.table_copy import TableCopy
+from etl_assets.sources.ranges import Lag, Positions, RangeRead, ReadRange, StagedFile
+
+_ESTIMATE = "SELECT reltuples::int8 FROM pg_catalog.pg_class WHERE oid = %s"
+
+
+@dataclass(slots=True, kw_only=True)
+class CapturedTable:
+    """The source.
+
+    Attributes:
+        reader: The reader of the capture, which other tables use too.
+        server: A server for the copy, with a session of this table's own.
+        table: Schema and name.
+        now: Returns the time; its day is that of the records.
+    """
+
+    reader: CaptureReader
+    server: LogServer
+    table: str
+    now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
+    _copy: TableCopy = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._copy = TableCopy(server=self.server)
+
+    @property
+    def is_repeatable(self) -> bool:
+        """No: rows that are copied again are copied as they are then."""
+        return False
+
+    def plan(self, positions: Positions, *, max_bytes: int, max_records: int) -> ReadRange | None:
+        """Return the next rows to copy and changes to read; None without any, or while in error."""
+        spool = self.reader.look()
+        with self._errors():
+            begin = self._next(LogPosition.of(positions), spool, begins=True)
+        if begin is None:
+            return None
+        return ReadRange(
+            begin={LOG: begin.as_json()},
+            end={LOG: begin.as_json()},  # `read` says how far it came
+            details={
+                "day": self.now().date().isoformat(),
+                "max_bytes": max_bytes,
+                "max_records": max_records,
+            },
+            more=begin.is_copying,
+        )
+
+    def read(self, wanted: ReadRange, folder: Path) -> RangeRead:
+        """Write rows and changes into staged files."""
+        begin = LogPosition.of(wanted.begin)
+        assert begin is not None  # each range begins somewhere
+        day = dt.date.fromisoformat(wanted.details["day"])
+        with self._errors():
+            end, files = begin, []
+            if begin.is_copying:
+                with self.server.asked():
+                    end, files = self._copied(begin, wanted, folder, day)
+            segments = self._unread(begin.lsn, wanted.details["max_records"])
+            files += self._spooled(segments, folder / day.isoformat(), day)
+        if segments:
+            end = replace(end, lsn=segments[-1].end_lsn)
+        state = self.reader.spool.state()
+        assert state is not None  # the range was planned after it was read
+        more = end.is_copying or not state.is_whole or bool(self._segments(self._state(), end.lsn, state))
+        return RangeRead(read=replace(wanted, end={LOG: end.as_json()}, more=more), files=tuple(files))
+
+    def confirm(self, positions: Positions) -> None:
+        """Remove committed changes from the spool, and let the table's phase follow."""
+        position = LogPosition.of(positions)
+        if position is None:
+            return
+        failpoint(Failpoint.CAPTURE_BEFORE_RELEASE, table=self.table)
+        state = self._settle(position)
+        self.reader.spool.remove(state.pipeline, until_lsn=position.lsn)
+
+    def lag(self, positions: Positions) -> Lag:
+        """Return whether there is something to read; how many changes is not known."""
+        spool = self.reader.look()
+        try:
+            is_behind = self._next(LogPosition.of(positions), spool, begins=False) is not None
+        except (SourceRefused, SourceLost):
+            is_behind = True  # the run says what it is
+        return Lag(records=None if is_behind else 0, oldest=None, first_day=self.now().date())
+
+    def close(self) -> None:
+        """Close the session of the copy."""
+        self.server.close()
+
+    @contextmanager
+    def _errors(self) -> Generator[None]:
+        """Note errors of the table in its state: it then waits for a rollback, and the others go on."""
+        try:
+            yield
+        except EtlAssetsError as error:
+            self.server.close()  # the snapshot too
+            if isinstance(error, SourceRefused | MessageMalformed | SourceLost):
+                text, fix, is_lost = error.message, error.fix, isinstance(error, SourceLost)
+                self._change(lambda each: each.failed(text, fix, needs_copy=is_lost))
+            raise
+
+    def _state(self) -> CapturedTableState:
+        return find_state(self.reader.states, self.reader.capture.name, self.table)
+
+    def _change(self, change: StateChange) -> CapturedTableState:
+        return change_state(self.reader.states, self.reader.capture.name, self.table, change)
+
+    def _next(self, before: LogPosition | None, spool: SpoolState, *, begins: bool) -> LogPosition | None:
+        """Return where the next range begins; None if there is nothing to read now.
+
+        Args:
+            before: The position of the table.
+            spool: Where the reader is.
+            begins: Whether a copy that waits for its place may begin.
+
+        Raises:
+            SourceLost: changes after the position are gone.
+            SourceRefused: the table was read from another server, or cannot be copied.
+        """
+        state = self._state()
+        if state.phase in (TablePhase.ERRORED, TablePhase.LEFT):
+            return None
+        self._expect_same_server(before, spool)
+        if state.phase is TablePhase.INIT:
+            if not self._has_place():
+                return None
+            if begins:
+                begun = self._begin_copy(spool)
+                if begun is None:
+                    return None
+                state = begun
+        if before is None or before.copy_number != state.copies:
+            if state.phase not in (TablePhase.INIT, TablePhase.DATA_SYNC):
+                raise self._changes_are_gone(state)
+            return LogPosition(
+                system=spool.system,
+                lsn=state.since_lsn,
+                is_copying=True,
+                empties=before is not None,
+                copy_number=state.copies,
+            )
+        if before.lsn < state.released_lsn:
+            raise self._changes_are_gone(state)
+        is_noted = before.lsn <= state.released_lsn and state.phase is not TablePhase.DATA_SYNC
+        if before.is_copying or self._segments(state, before.lsn, spool) or not is_noted:
+            # A commit that nobody could take notice of is followed by an empty one.
+            return before
+        return None
+
+    def _expect_same_server(self, before: LogPosition | None, spool: SpoolState) -> None:
+        if before is not None and before.system != spool.system:
+            raise SourceRefused(
+                f"{self.table} was read from another server (system {before.system}) than the capture reads"
+                f" now (system {spool.system})",
+                fix="correct the connection; to read the new server, declare a capture with another name",
+                source=self.table,
+            )
+
+    def _changes_are_gone(self, state: CapturedTableState) -> SourceLost:
+        name = self.reader.capture.name
+        return SourceLost(
+            f"changes of {self.table} up to {lsn_text(state.released_lsn)} cannot be read again: they were"
+            " committed, and the table was then set back",
+            fix=f"copy the table again: `etl-assets cdc rollback {name} {self.table} --copy`",
+            source=self.table,
+            lost=f"the log up to {lsn_text(state.released_lsn)}",
+        )
+
+    def _has_place(self) -> bool:
+        copying = [each for each in self.reader.tables() if each.phase is TablePhase.DATA_SYNC]
+        return len(copying) < self.reader.capture.max_copies
+
+    def _begin_copy(self, spool: SpoolState) -> CapturedTableState | None:
+        """Begin the copy if few enough tables are being copied; return None otherwise."""
+        with self.server.asked():
+            table = self._found()
+            row = self.server.session.execute(_ESTIMATE, [table.oid]).fetchone()
+        total = -1 if row is None else row[0]
+        with self.reader.alone():
+            if not self._has_place():
+                return None
+            # Changes before this place are in the rows, which are read later.
+            end = (self.reader.spool.state() or spool).end_lsn
+
+            def begun(each: CapturedTableState) -> CapturedTableState:
+                since = each.since_lsn or end
+                return each.to(
+                    TablePhase.DATA_SYNC,
+                    since_lsn=since,
+                    released_lsn=max(each.released_lsn, since),
+                    rows_total=total,
+                    rows_copied=0,
+                )
+
+            return self._change(begun)
+
+    def _found(self) -> SourceTable:
+        return find_source_table(
+            self.server.session,
+            self.table,
+            publication=self.reader.capture.publication,
+            keys=self._state().keys,
+        )
+
+    def _settle(self, position: LogPosition) -> CapturedTableState:
+        """Take notice of a position that is committed."""
+        state, catchup = self._state(), 0
+        if state.phase is TablePhase.DATA_SYNC and not position.is_copying:
+            with self.server.asked():
+                catchup = self.server.end_lsn()
+
+        def change(each: CapturedTableState) -> CapturedTableState:
+            if position.copy_number != each.copies:
+                return each
+            each = replace(
+                each,
+                released_lsn=max(each.released_lsn, position.lsn),
+                rows_copied=max(each.rows_copied, position.copied),
+            )
+            if each.phase is TablePhase.DATA_SYNC and catchup:
+                return each.to(TablePhase.CATCHUP, catchup_lsn=catchup)
+            return each
+
+        return self._change(change)
+
+    def _segments(self, state: CapturedTableState, after_lsn: int, spool: SpoolState) -> tuple[Segment, ...]:
+        return self.reader.spool.segments(state.pipeline, after_lsn=after_lsn, until_lsn=spool.end_lsn)
+
+    def _unread(self, after_lsn: int, max_records: int) -> Sequence[Segment]:
+        """Return the next segments: as many places as `max_records` allows, at least one."""
+        spool = self.reader.spool.state()
+        if spool is None:
+            return ()
+        found: list[Segment] = []
+        rows = 0
+        for each in self._segments(self._state(), after_lsn, spool):
+            if found and rows >= max_records and each.end_lsn != found[-1].end_lsn:
+                break
+            found.append(each)
+            rows += each.rows
+        return found
+
+    @staticmethod
+    def _spooled(segments: Sequence[Segment], folder: Path, day: dt.date) -> list[StagedFile]:
+        folder.mkdir(parents=True, exist_ok=True)
+        files = []
+        for number, each in enumerate(segments):
+            name = f"log-{number:06d}{SUFFIX}"
+            shutil.copyfile(each.path, folder / name)
+            files.append(StagedFile(day=day, name=name, place=f"log/{each.path.stem}"))
+        return files
+
+    def _copied(
+        self, begin: LogPosition, wanted: ReadRange, folder: Path, day: dt.date
+    ) -> tuple[LogPosition, list[StagedFile]]:
+        """Write the next rows of the copy."""
+        table = self._found()
+        # 1. Place the rows directly before the first commit that their snapshot does not have.
+        place = self._copy.snapshot_lsn() - 1
+        number = begin.rows if place == begin.snapshot else 0
+        writer = StagedChangesWriter(
+            self.server.session,
+            folder,
+            day=day,
+            place=f"copy/{lsn_text(place)}/{number}",
+            keys=table.keys,
+        )
+        writer.begin(table.relation)
+        if begin.empties:
+            writer.truncate(place, number)
+            number += 1
+        # 2. Write the next rows, and remember the key of the last one.
+        limit = self._copy.limit(table, wanted.details["max_records"], wanted.details["max_bytes"])
+        columns = [each.name for each in table.relation.columns]
+        last: m.Values | None = None
+        rows = 0
+        for values in self._copy.rows(table, begin.after, limit):
+            writer.change(m.InsertMessage(None, table.oid, values), place, number)
+            number, rows, last = number + 1, rows + 1, values
+        files = list(writer.close())
+        # 3. The copy is complete where no more rows came.
+        copied = begin.copied + rows
+        if rows < limit:
+            self._copy.release()
+            return LogPosition(
+                system=begin.system, lsn=begin.lsn, copy_number=begin.copy_number, copied=copied
+            ), files
+        assert last is not None  # there were as many rows as wanted
+        keys = tuple(_text(last[columns.index(key)]) for key in table.keys)
+        return replace(
+            begin,
+            after=keys,
+            snapshot=place,
+            rows=number,
+            empties=False,
+            copied=copied,
+        ), files
+
+
+def _text(value: m.Value) -> str:
+    assert isinstance(value, bytes)  # a key is never null
+    return value.decode()

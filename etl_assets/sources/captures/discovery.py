@@ -1,0 +1,277 @@
+"""Which tables a capture follows, by the server's catalog, and the declaration of each one's pipeline.
+
+Belongs here: one discovery. Does not belong here: reading the log (`log_reader.py`), and the file that
+definitions are loaded from (`pipelines/captured_declarations.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from etl_assets.errors import SourceRefused
+from etl_assets.pipelines.capture_spec import CaptureSpec
+from etl_assets.sources.captures.log_reader import CaptureReader
+from etl_assets.sources.captures.phases import TablePhase, TableRetry
+from etl_assets.sources.captures.table_declaration import table_declaration
+from etl_assets.sources.captures.table_states import CapturedTableState, StateChange, change_state
+from etl_assets.sources.postgres_cdc.server_state import PublicationState, read_publication_state
+from etl_assets.sources.postgres_cdc.source_table import find_source_table
+from etl_assets.sources.postgres_cdc.type_catalog import read_types
+from etl_assets.sources.sql.postgres_text import quoted
+
+if TYPE_CHECKING:
+    import psycopg
+
+_TABLES = """
+SELECT n.nspname, c.relname, c.oid::int8 FROM pg_catalog.pg_class AS c
+JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
+    AND n.nspname <> 'information_schema' AND n.nspname NOT LIKE 'pg\\_%'
+ORDER BY 1, 2
+"""
+_KEYS = """
+SELECT array_agg(a.attname::text ORDER BY array_position(i.indkey::int2[], a.attnum))
+FROM pg_catalog.pg_index AS i
+JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
+WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
+    AND i.indnkeyatts = i.indnatts
+GROUP BY i.indexrelid, i.indisprimary, i.indisreplident HAVING bool_and(a.attnotnull)
+ORDER BY i.indisreplident DESC, i.indisprimary DESC, i.indexrelid LIMIT 1
+"""
+_MARK = "made by the capture {}"
+_MARKED = """
+SELECT coalesce(obj_description(oid, 'pg_publication') = %s, false)
+FROM pg_catalog.pg_publication WHERE pubname = %s
+"""
+Problem = Callable[[Mapping[str, Any]], tuple[str, str] | None]
+"""Returns what is wrong with a generated declaration among all others, and the fix; None if nothing is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundTables:
+    """What a discovery found.
+
+    Attributes:
+        added: Tables that were taken up, by name.
+        changed: Tables with other columns or keys than before.
+        left: Tables that are no longer followed.
+        errored: Tables that cannot be followed.
+    """
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    errored: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class Discovery:
+    """Compares the server's catalog with the states of a capture's tables.
+
+    Attributes:
+        reader: The reader of the capture.
+        own_tables: Names of the platform's own tables, which a capture must not follow.
+        problem: What is wrong with a declaration.
+    """
+
+    reader: CaptureReader
+    own_tables: frozenset[str]
+    problem: Problem
+
+    def run(self) -> FoundTables:
+        """Take up new tables, changed ones, and those that left.
+
+        Raises:
+            SourceUnavailable: the server does not answer.
+            SourceRefused: the publication is missing and cannot be made, or has tables of the platform
+            itself.
+        """
+        with self.reader.alone(), self.reader.server.asked():
+            session = self.reader.server.session
+            there = {f"{schema}.{name}": oid for schema, name, oid in session.execute(_TABLES)}
+            capture = self.reader.capture
+            matched = {name: oid for name, oid in there.items() if capture.matches(name)}
+            self._expect_foreign(matched)
+            known = {each.table: each for each in self.reader.states.of_capture(capture.name)}
+            published = self._publication(session, matched, known)
+            wanted = {name: oid for name, oid in matched.items() if _quoted(name) in published}
+            spool = self.reader.spool.state()
+            since = 0 if spool is None else spool.end_lsn
+            found: dict[str, list[str]] = {"added": [], "changed": [], "left": [], "errored": []}
+            for name, oid in wanted.items():
+                kind = self._take_up(session, name, oid, known.get(name), since)
+                if kind:
+                    found[kind].append(name)
+            for name, state in known.items():
+                if name not in wanted and state.phase is not TablePhase.LEFT:
+                    self._change(state, lambda each: each.to(TablePhase.LEFT))
+                    self.reader.spool.remove(state.pipeline, until_lsn=1 << 64)
+                    found["left"].append(name)
+        return FoundTables(**{name: tuple(tables) for name, tables in found.items()})
+
+    def _expect_foreign(self, matched: Mapping[str, int]) -> None:
+        if own := sorted(each for each in matched if each.partition(".")[2] in self.own_tables):
+            raise SourceRefused(
+                f"the capture {self.reader.capture.name} matches {own[0]}, a table of the platform"
+                f" itself: each"
+                " commit would be a change that is committed again",
+                fix=f"add it to `exclude` of the capture: {', '.join(own)}",
+                source=self.reader.capture.connection,
+            )
+
+    def _publication(
+        self, session: psycopg.Connection, matched: Mapping[str, int], known: Mapping[str, CapturedTableState]
+    ) -> frozenset[str]:
+        """Return the published tables, quoted. Make the publication, or add new tables to one made here."""
+        capture = self.reader.capture
+        found = read_publication_state(session, capture.publication)
+        name, mark = quoted(capture.publication), _MARK.format(capture.name)
+        if found is None:
+            if not matched:
+                raise SourceRefused(
+                    f"no table of {self.reader.server.name} is matched by the capture {capture.name}",
+                    fix=f"correct `tables`: {', '.join(capture.tables)}",
+                    source=self.reader.server.name,
+                )
+            listed = ", ".join(map(_quoted, matched))
+            with session.transaction():
+                session.execute(
+                    f"CREATE PUBLICATION {name} FOR TABLE {listed}"
+                    " WITH (publish_via_partition_root = true)".encode()
+                )
+                session.execute(f"COMMENT ON PUBLICATION {name} IS '{mark}'".encode())
+        else:
+            self._expect_no_own_tables(found)
+            row = session.execute(_MARKED, [mark, capture.publication]).fetchone()
+            there = {each.name for each in found.tables}
+            new = [each for each in matched if each not in known and _quoted(each) not in there]
+            if row is not None and row[0]:
+                for each in new:
+                    session.execute(f"ALTER PUBLICATION {name} ADD TABLE {_quoted(each)}".encode())
+        found = read_publication_state(session, capture.publication)
+        assert found is not None  # it is there, or was made
+        return frozenset(_requoted(each.name) for each in found.tables)
+
+    def _expect_no_own_tables(self, found: PublicationState) -> None:
+        names = [each.name for each in found.tables]
+        if own := sorted(each for each in names if each.rpartition(".")[2].strip('"') in self.own_tables):
+            raise SourceRefused(
+                f"the publication {found.name} has {own[0]}, a table of the platform itself: each"
+                f" commit would be"
+                " a change that is committed again",
+                fix="make a publication FOR TABLE with the tables that are read"
+                if found.has_all_tables
+                else f"ALTER PUBLICATION {quoted(found.name)} DROP TABLE {', '.join(own)}",
+                source=self.reader.capture.connection,
+            )
+
+    def _take_up(
+        self, session: psycopg.Connection, name: str, oid: int, before: CapturedTableState | None, since: int
+    ) -> str:
+        """Compare a table with its state, store the difference, and return what kind it is."""
+        capture = self.reader.capture
+        state = before or CapturedTableState(
+            capture=capture.name,
+            table=name,
+            pipeline=capture.pipeline_of(name),
+            oid=oid,
+            since_lsn=since,
+            released_lsn=since,
+        )
+        try:
+            keys, declaration = self._described(session, capture, state)
+        except SourceRefused as error:
+            if state.error is not None and state.error.reason == error.message:
+                return ""
+            retry = TableRetry.MANUAL if state.declaration else TableRetry.TIMED
+            needs_copy = state.oid != oid
+            self._store(
+                before, replace(state, oid=oid).failed(error.message, error.fix, retry, needs_copy=needs_copy)
+            )
+            return "errored"
+        same = (state.keys, state.declaration, state.oid) == (keys, declaration, oid)
+        after = replace(state, keys=keys, declaration=declaration, oid=oid)
+        if before is None:
+            self._store(None, after)
+            return "added"
+        if before.phase is TablePhase.LEFT or before.oid != oid:
+            self.reader.spool.remove(before.pipeline, until_lsn=since)
+            self._store(before, after.copied_again(since))
+            return "added"
+        if before.error is not None and before.error.retry is TableRetry.TIMED:
+            after = after.to(before.error.before)
+            self._store(before, after)
+            return "added"
+        if same:
+            return ""
+        self._store(before, after)
+        return "changed"
+
+    def _described(
+        self, session: psycopg.Connection, capture: CaptureSpec, state: CapturedTableState
+    ) -> tuple[tuple[str, ...], dict[str, Any]]:
+        """Return the keys and the declaration of a table.
+
+        Raises:
+            SourceRefused: it cannot be followed.
+        """
+        row = session.execute(_KEYS, [state.oid]).fetchone()
+        if row is None:
+            raise SourceRefused(
+                f"{state.table} has no primary key, and no unique index without nulls: a change does not say"
+                " which row it is of",
+                fix=f"ALTER TABLE {_quoted(state.table)} ADD PRIMARY KEY (...), or add it to `exclude`",
+                source=state.table,
+            )
+        table = find_source_table(session, state.table, publication=capture.publication, keys=row[0])
+        types = read_types(session, [each.type_oid for each in table.relation.columns])
+        declaration = table_declaration(capture, state, table, types)
+        if (wrong := self.problem(declaration)) is not None:
+            message, fix = wrong
+            raise SourceRefused(
+                f"{state.table} cannot have a pipeline: {message}", fix=fix, source=state.table
+            )
+        return table.keys, declaration
+
+    def _change(self, state: CapturedTableState, change: StateChange) -> None:
+        change_state(self.reader.states, state.capture, state.table, change)
+
+    def _store(self, before: CapturedTableState | None, after: CapturedTableState) -> None:
+        """Store a new state, or one in place of another, unless its phase was changed meanwhile."""
+        if before is None:
+            self.reader.states.put(replace(after, version=1))
+            return
+
+        def change(each: CapturedTableState) -> CapturedTableState:
+            if each.version != before.version:
+                # Progress of a step: keep it, and take what discovery says of the table.
+                return replace(each, keys=after.keys, declaration=after.declaration)
+            return replace(after, version=each.version)
+
+        self._change(before, change)
+
+
+def _quoted(name: str) -> str:
+    return ".".join(quoted(part) for part in name.split(".", 1))
+
+
+def _requoted(name: str) -> str:
+    """Return a name that `quote_ident` wrote with quotes around both parts."""
+    parts: Sequence[str] = name.split(".") if '"' not in name else _parts(name)
+    return ".".join(quoted(part) for part in parts)
+
+
+def _parts(name: str) -> list[str]:
+    """Return schema and table of a name with quotes."""
+    found, part, is_quoted = [], "", False
+    for each in name:
+        if each == '"':
+            is_quoted = not is_quoted
+        elif each == "." and not is_quoted:
+            found.append(part)
+            part = ""
+        else:
+            part += each
+    return [*found, part]

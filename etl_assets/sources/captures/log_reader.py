@@ -1,0 +1,311 @@
+"""The one reader of a capture's log: looks at the slot, reads changes of all tables, tells the server how
+far it may forget.
+
+Belongs here: one look. Does not belong here: which tables there are (`discovery.py`), and what a table's step
+reads of the spool (`captured_table.py`).
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from etl_assets.errors import EtlAssetsError, SourceLost, SourceRefused, SourceUnavailable
+from etl_assets.failpoints import Failpoint, failpoint
+from etl_assets.pipelines.capture_spec import CaptureSpec
+from etl_assets.pipelines.postgres_cdc_spec import OnLostLog
+from etl_assets.sources.captures.confirmation import TableProgress, confirmable
+from etl_assets.sources.captures.phases import FOLLOWS_LOG, TablePhase
+from etl_assets.sources.captures.routed_changes import RoutedChanges
+from etl_assets.sources.captures.spool import Spool, SpoolState
+from etl_assets.sources.captures.table_states import (
+    CapturedTableState,
+    StateChange,
+    TableStates,
+    change_state,
+)
+from etl_assets.sources.postgres_cdc.log_server import LogServer, LogSlot
+from etl_assets.sources.postgres_cdc.lsn import lsn_text
+
+HEARTBEAT_BYTES = 16 << 20
+"""After so much log without a transaction of the publication a message is written, which moves the slot."""
+MAX_READING_BYTES = 256 << 20
+"""Values of one reading; a transaction is never divided."""
+
+
+@dataclass(slots=True, kw_only=True)
+class CaptureReader:
+    """The reader. Any number of threads and processes may call it; one of them reads at a time.
+
+    Attributes:
+        capture: The capture.
+        server: Its server, slot and publication; nobody else uses its session.
+        states: Where the states of tables are stored.
+        spool: Where changes are kept.
+        clock: Returns seconds that only rise.
+    """
+
+    capture: CaptureSpec
+    server: LogServer
+    states: TableStates
+    spool: Spool
+    clock: Callable[[], float] = time.monotonic
+    _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
+    _looked: float | None = field(default=None, init=False)
+
+    def look(self, *, at_once: bool = False) -> SpoolState:
+        """Read what is new in the log, unless that was done a moment ago, and return where the reader is.
+
+        Raises:
+            SourceUnavailable: the server does not answer, or another session reads the slot.
+            SourceRefused: the server holds other data, or refuses.
+            SourceLost: the log after the reader's place is gone.
+            StorageFailed: the spool cannot be written.
+        """
+        with self._lock:
+            state = self.spool.state()
+            is_fresh = self._looked is not None and (
+                self.clock() - self._looked < self.capture.look_interval_seconds
+            )
+            if state is not None and is_fresh and not at_once:
+                return state
+            with self.spool.alone(), self.server.asked():
+                try:
+                    state = self._looked_at(self._begun())
+                except EtlAssetsError:
+                    self.server.close()
+                    raise
+            self._looked = self.clock()
+            return state
+
+    @contextmanager
+    def alone(self) -> Generator[None]:
+        """Keep other threads and processes from reading the log, and from changing which tables there are."""
+        with self._lock, self.spool.alone():
+            yield
+
+    def tables(self) -> tuple[CapturedTableState, ...]:
+        """Return the tables whose changes are kept."""
+        return tuple(each for each in self.states.of_capture(self.capture.name) if each.phase in FOLLOWS_LOG)
+
+    def committed_lsn(self, table: CapturedTableState, state: SpoolState) -> int:
+        """Return up to where a table has committed its changes: without unread ones, the reader's place."""
+        after = max(table.since_lsn, table.released_lsn)
+        unread = self.spool.segments(table.pipeline, after_lsn=after, until_lsn=state.end_lsn)
+        return after if unread else state.end_lsn
+
+    def end_lsn(self) -> int | None:
+        """Return the end of the server's log; None if it does not answer."""
+        try:
+            with self._lock, self.server.asked():
+                return self.server.end_lsn()
+        except (SourceUnavailable, SourceRefused):
+            return None
+
+    def close(self) -> None:
+        """Close the session once nobody reads. Never raises."""
+        with self._lock:
+            self.server.close()
+
+    def _begun(self) -> SpoolState:
+        """Return where the reader is, with a slot that has everything after it.
+
+        Raises:
+            SourceRefused, SourceLost: as `look` says.
+        """
+        state, slot, system = self.spool.state(), self.server.slot_state(), self.server.system()
+        name = self.capture.slot
+        if slot is not None and not slot.is_usable:
+            raise SourceRefused(
+                f"the slot {name} is not one of pgoutput in the database of {self.server.name}",
+                fix=f"name another slot in the capture {self.capture.name}",
+                source=self.server.name,
+            )
+        if state is None:
+            return self._begin_spool(slot, system)
+        if state.system != system:
+            raise SourceRefused(
+                f"the connection {self.server.name} leads to another PostgreSQL server (system {system}) than"
+                f" the one that the capture {self.capture.name} has read (system {state.system})",
+                fix="correct the connection; to read the new server, declare a capture with another name",
+                source=self.server.name,
+            )
+        if self.server.end_lsn() < state.end_lsn:
+            raise SourceRefused(
+                f"the log of the connection {self.server.name} ends before"
+                f" {lsn_text(state.end_lsn)}, up to where"
+                f" the capture {self.capture.name} has read it: the server was restored to an earlier time",
+                fix="to read it as it is now, declare a capture with another name and another slot",
+                source=self.server.name,
+            )
+        if slot is None:
+            return self._lost(f"the slot {name} is gone", None, system)
+        if slot.is_lost:
+            return self._lost(
+                f"the slot {name} is lost: the server removed log that was not read", slot, system
+            )
+        if slot.confirmed_lsn > state.end_lsn:
+            moved = lsn_text(slot.confirmed_lsn)
+            return self._lost(f"another reader moved the slot {name} on to {moved}", slot, system)
+        return state
+
+    def _begin_spool(self, slot: LogSlot | None, system: str) -> SpoolState:
+        """Begin where the slot is. Tables whose changes were in a lost spool alone are copied again."""
+        if slot is None or slot.is_lost:
+            if any(each.was_read for each in self.tables()):
+                return self._lost(f"the slot {self.capture.slot} is gone", slot, system)
+            slot = self._new_slot(slot)
+        for table in self.tables():
+            if table.is_only_spooled:
+                self._copy_again(table, slot.confirmed_lsn)
+        return self._begin_at(slot.confirmed_lsn, system)
+
+    def _lost(self, why: str, slot: LogSlot | None, system: str) -> SpoolState:
+        if self.capture.on_lost is OnLostLog.FAIL:
+            raise SourceLost(
+                f"changes of the tables of the capture {self.capture.name} cannot be read: {why}",
+                fix="`on_lost: copy` in the capture copies its tables again; they then have exactly"
+                " the rows of"
+                " the source",
+                source=self.server.name,
+                lost=f"the log of {self.server.name}",
+            )
+        slot = self._new_slot(slot)
+        for table in self.tables():
+            self._copy_again(table, slot.confirmed_lsn)
+        return self._begin_at(slot.confirmed_lsn, system)
+
+    def _new_slot(self, slot: LogSlot | None) -> LogSlot:
+        if slot is not None:
+            self.server.drop_slot()
+        self.server.create_slot()
+        made = self.server.slot_state()
+        assert made is not None  # it has been made
+        return made
+
+    def _begin_at(self, lsn: int, system: str) -> SpoolState:
+        state = SpoolState(system=system, end_lsn=lsn)
+        self.spool.remove_beyond(lsn)
+        self.spool.write_state(state)
+        return state
+
+    def _copy_again(self, table: CapturedTableState, lsn: int) -> None:
+        self._change(
+            table,
+            lambda each: each.copied_again(lsn),
+        )
+
+    def _change(self, table: CapturedTableState, change: StateChange) -> None:
+        change_state(self.states, self.capture.name, table.table, change)
+
+    def _looked_at(self, state: SpoolState) -> SpoolState:
+        """Confirm what is committed, then read what is new."""
+        tables = self.tables()
+        self._confirm(tables, state)
+        end_lsn = self.server.end_lsn()
+        if end_lsn == state.seen_lsn:
+            self._heartbeat(tables, state, end_lsn)
+            return state
+        self.spool.remove_beyond(state.end_lsn)
+        folder = self.spool.folder / "reading"
+        try:
+            routed = self._read(tables, state, folder)
+            reached, files = routed[0], routed[1].files()
+            by_oid = {each.oid: each for each in tables}
+            for oid, error in routed[1].failed.items():
+                self._failed(by_oid[oid], error)
+            for oid, found in files.items():
+                self.spool.add(by_oid[oid].pipeline, reached, found)
+            failpoint(Failpoint.SPOOL_BEFORE_STATE)
+            # Where all there was has been read, nothing is looked for until the log is longer.
+            is_all = reached == state.end_lsn
+            state = replace(
+                state,
+                end_lsn=reached,
+                seen_lsn=end_lsn if is_all else state.seen_lsn,
+                is_whole=is_all,
+            )
+            self.spool.write_state(state)
+            failpoint(Failpoint.SPOOL_AFTER_STATE)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        self._bound(tables)
+        self._heartbeat(tables, state, end_lsn)
+        return state
+
+    def _read(
+        self, tables: Sequence[CapturedTableState], state: SpoolState, folder: Path
+    ) -> tuple[int, RoutedChanges]:
+        most = self.capture.max_batch_records
+        routed = RoutedChanges(
+            session=self.server.session,
+            folder=folder,
+            keys={each.oid: each.keys for each in tables if each.keeps_changes},
+            after_lsn=state.end_lsn,
+        )
+        limits = {"max_changes": most, "max_bytes": MAX_READING_BYTES}
+        reached = routed.read(self.server.messages(most), **limits)
+        if reached == state.end_lsn:
+            # The first transactions had been read, and not confirmed: read beyond them.
+            reached = routed.read(self.server.messages(None), **limits)
+        return reached, routed
+
+    def _failed(self, table: CapturedTableState, error: EtlAssetsError) -> None:
+        """Note that changes of a table could not be kept: it has to be copied again."""
+        self.spool.remove(table.pipeline, until_lsn=1 << 64)
+        self._change(
+            table,
+            lambda each: each.failed(error.message, error.fix, needs_copy=True),
+        )
+
+    def _bound(self, tables: Sequence[CapturedTableState]) -> None:
+        """Give up the changes of tables that have too many in the spool."""
+        for table in tables:
+            if self.spool.size(table.pipeline) <= self.capture.max_spool_bytes:
+                continue
+            most = self.capture.max_spool_bytes
+            error = SourceLost(
+                f"{table.table} has more than {most:,} bytes of changes in the spool that it did not take up",
+                fix="correct what keeps it from running, then copy it again: `etl-assets cdc rollback"
+                f" {self.capture.name} {table.table} --copy`",
+                source=self.capture.name,
+            )
+            self._failed(table, error)
+
+    def _confirm(self, tables: Sequence[CapturedTableState], state: SpoolState) -> None:
+        progress = [
+            TableProgress(
+                committed_lsn=self.committed_lsn(each, state),
+                is_held_up=each.phase is TablePhase.ERRORED,
+            )
+            for each in tables
+        ]
+        found = confirmable(progress, state.end_lsn, self.capture.max_held_bytes)
+        for table, at in zip(tables, progress, strict=True):
+            if table.phase is TablePhase.CATCHUP and at.committed_lsn >= table.catchup_lsn:
+                self._change(
+                    table,
+                    lambda each: each.to(TablePhase.READY) if each.phase is TablePhase.CATCHUP else each,
+                )
+        # What only the spool will have is noted before the server may forget it.
+        for number, table in enumerate(tables):
+            is_only_spooled = number in found.only_spooled
+            if table.is_only_spooled is not is_only_spooled:
+                self._change(
+                    table,
+                    lambda each, is_so=is_only_spooled: replace(each, is_only_spooled=is_so),
+                )
+        failpoint(Failpoint.SOURCE_BEFORE_CONFIRM)
+        self.server.confirm(found.lsn)
+        failpoint(Failpoint.SOURCE_AFTER_CONFIRM)
+
+    def _heartbeat(self, tables: Sequence[CapturedTableState], state: SpoolState, end_lsn: int) -> None:
+        """Write a message where the log has grown by nothing of the tables, or a table waits for its end."""
+        waits = any(each.phase is TablePhase.CATCHUP and each.catchup_lsn > state.end_lsn for each in tables)
+        if state.seen_lsn == end_lsn and (waits or end_lsn - state.end_lsn >= HEARTBEAT_BYTES):
+            self.server.write_message()

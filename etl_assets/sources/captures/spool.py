@@ -1,0 +1,188 @@
+"""The spool of a capture: the changes of each table that were read from the log and not yet committed.
+
+```
+<home>/captured/<capture>/
+  lock                   one process at a time reads the log, or changes which tables there are
+  spool.json             where the reader is in the log
+  <pipeline>/<end>-<number>-<rows>.arrows     changes of one table that end at a place in the log
+```
+
+One reading adds files for some tables, and then `spool.json` says where it ended. Files beyond that place are
+those of a reader that died, and are removed by the next one. Files and `spool.json` are on the disk before
+the server is told anything.
+
+Belongs here: files. Does not belong here: what is in them (`routed_changes.py`), and what the server may
+forget (`confirmation.py`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from etl_assets.delta.log.durability import write_durably
+from etl_assets.errors import StorageFailed
+from etl_assets.sources.postgres_cdc.staged import SUFFIX
+
+_NAME = re.compile(rf"([0-9A-F]{{16}})-(\d{{6}})-(\d+){re.escape(SUFFIX)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A file with changes of one table.
+
+    Attributes:
+        path: The file.
+        end_lsn: The transactions in it end at or before this place, and after the segment before it.
+        rows: How many changes it has.
+    """
+
+    path: Path
+    end_lsn: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpoolState:
+    """Where the reader is.
+
+    Attributes:
+        system: What identifies the server's data.
+        end_lsn: End of the last transaction that was read.
+        seen_lsn: End of the log when it was last looked at; up to there the log has nothing else.
+        is_whole: Whether the last reading found nothing more.
+    """
+
+    system: str
+    end_lsn: int
+    seen_lsn: int = 0
+    is_whole: bool = True
+
+
+@dataclass(slots=True, kw_only=True)
+class Spool:
+    """The spool of a capture.
+
+    Attributes:
+        folder: Its folder.
+    """
+
+    folder: Path
+    _depth: int = field(default=0, init=False)
+
+    @contextmanager
+    def alone(self) -> Generator[None]:
+        """Hold the lock of the capture. A thread that holds it may enter again; threads are the caller's."""
+        if self._depth:
+            yield
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
+
+    def state(self) -> SpoolState | None:
+        """Return where the reader is; None before the first reading, or if the file is lost."""
+        try:
+            found = json.loads((self.folder / "spool.json").read_bytes())
+        except FileNotFoundError:
+            return None
+        return SpoolState(
+            system=str(found["system"]),
+            end_lsn=int(found["end_lsn"]),
+            seen_lsn=int(found["seen_lsn"]),
+            is_whole=bool(found["is_whole"]),
+        )
+
+    def write_state(self, state: SpoolState) -> None:
+        """Let what was added until now count."""
+        found = asdict(state)
+        with _named(self.folder):
+            write_durably(self.folder / "spool.json", json.dumps(found).encode())
+
+    def segments(self, pipeline: str, *, after_lsn: int, until_lsn: int) -> tuple[Segment, ...]:
+        """Return the changes of a table that end after one place and at or before another, in order."""
+        return tuple(each for each in self._all(pipeline) if after_lsn < each.end_lsn <= until_lsn)
+
+    def size(self, pipeline: str) -> int:
+        """Return the bytes of a table's changes."""
+        return sum(each.path.stat().st_size for each in self._all(pipeline) if each.path.exists())
+
+    def age(self, pipeline: str, *, after_lsn: int) -> float:
+        """Return the seconds since the oldest change of a table after a place was read; 0.0 without one."""
+        for each in self._all(pipeline):
+            if each.end_lsn > after_lsn and each.path.exists():
+                return max(0.0, time.time() - each.path.stat().st_mtime)
+        return 0.0
+
+    def add(self, pipeline: str, end_lsn: int, files: Sequence[tuple[Path, int]]) -> None:
+        """Add files with their numbers of changes, which count after `write_state`."""
+        folder = self.folder / pipeline
+        with _named(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            for number, (path, rows) in enumerate(files):
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+                path.replace(folder / f"{end_lsn:016X}-{number:06d}-{rows}{SUFFIX}")
+            _sync(folder)
+            _sync(self.folder)
+
+    def remove(self, pipeline: str, *, until_lsn: int) -> None:
+        """Remove the changes of a table up to a place."""
+        for each in self._all(pipeline):
+            if each.end_lsn <= until_lsn:
+                each.path.unlink(missing_ok=True)
+
+    def remove_beyond(self, end_lsn: int) -> None:
+        """Remove what a reader left behind that died before `write_state`."""
+        for folder in self.folder.iterdir():
+            if folder.name == "reading":
+                shutil.rmtree(folder, ignore_errors=True)
+            elif folder.is_dir():
+                for each in self._all(folder.name):
+                    if each.end_lsn > end_lsn:
+                        each.path.unlink(missing_ok=True)
+
+    def _all(self, pipeline: str) -> list[Segment]:
+        try:
+            names = sorted(each.name for each in (self.folder / pipeline).iterdir())
+        except FileNotFoundError:
+            return []
+        found = []
+        for name in names:
+            if (match := _NAME.fullmatch(name)) is not None:
+                end, _, rows = match.groups()
+                path = self.folder / pipeline / name
+                found.append(Segment(path=path, end_lsn=int(end, 16), rows=int(rows)))
+        return found
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _named(folder: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageFailed(
+            f"changes cannot be written into {folder}: {error.strerror or type(error).__name__}",
+            fix="make room, or give the right to write there; the server keeps the log until then",
+        ) from error

@@ -1,0 +1,66 @@
+"""A captured table as people see it.
+
+Belongs here: what is shown of a state. Does not belong here: reading it (`etl_assets/captures.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from etl_assets.sources.captures.table_states import CapturedTableState
+from etl_assets.sources.postgres_cdc.lsn import lsn_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableView:
+    """A table.
+
+    Attributes:
+        state: Its state.
+        committed_lsn: Its changes up to here are committed.
+        lag_bytes: Log after that place, of all tables; None if the server was not asked.
+        lag_seconds: Age of the table's oldest change in the spool; 0 without one.
+    """
+
+    state: CapturedTableState
+    committed_lsn: int
+    lag_bytes: int | None
+    lag_seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the table as JSON."""
+        state, error = self.state, self.state.error
+        return {
+            "capture": state.capture,
+            "table": state.table,
+            "pipeline": state.pipeline,
+            "phase": state.phase.value,
+            "rows_copied": state.rows_copied,
+            "rows_total": None if state.rows_total < 0 else state.rows_total,
+            "committed_lsn": lsn_text(self.committed_lsn),
+            "lag_bytes": self.lag_bytes,
+            "lag_seconds": round(self.lag_seconds, 1),
+            "error": None
+            if error is None
+            else {
+                "reason": error.reason,
+                "solution": error.solution,
+                "retry_policy": error.retry.value,
+                "needs_copy": error.needs_copy,
+            },
+        }
+
+    def line(self) -> str:
+        """Return the table for people."""
+        state = self.state
+        total = "" if state.rows_total < 0 else f" of about {state.rows_total:,}"
+        lag = (
+            ""
+            if self.lag_bytes is None
+            else f", {self.lag_bytes:,} bytes and {self.lag_seconds:.0f} s behind"
+        )
+        text = f"{state.capture}  {state.table}  {state.phase}  {state.rows_copied:,}{total} rows copied{lag}"
+        if state.error is not None:
+            text += f"\n    {state.error.reason}\n    fix: {state.error.solution}"
+        return text

@@ -1,0 +1,29 @@
+"""The store of captured tables' states, in memory."""
+
+from __future__ import annotations
+
+import threading
+
+from etl_assets.sources.captures.table_states import CapturedTableState
+
+
+class MemoryTableStates:
+    """Keeps states as `TableStates` says, for this process."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], CapturedTableState] = {}
+        self._lock = threading.Lock()
+
+    def of_capture(self, capture: str) -> tuple[CapturedTableState, ...]:
+        """Return the tables of a capture, by name."""
+        return tuple(state for (of, _), state in sorted(self._found.items()) if of == capture)
+
+    def put(self, state: CapturedTableState) -> bool:
+        """Store a state if it follows the stored one."""
+        key = (state.capture, state.table)
+        with self._lock:
+            before = self._found.get(key)
+            if state.version != (0 if before is None else before.version) + 1:
+                return False
+            self._found[key] = state
+            return True

@@ -1,0 +1,189 @@
+"""A database with some tables, and an installation whose capture follows them.
+
+Belongs here: what tests of captures share. Does not belong here: what they expect.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import multiprocessing
+import os
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+
+from etl_assets.captures import discover, states_of
+from etl_assets.pipelines.capture_files import find_capture
+from etl_assets.settings import Settings, load_settings
+from etl_assets.sources.captures.connect import capture_reader, close_readers
+from etl_assets.sources.captures.discovery import FoundTables
+from etl_assets.sources.captures.table_states import CapturedTableState
+from etl_assets.stack.postgres import PostgresServer
+from etl_assets.steps.placing import place
+from etl_assets.steps.step import ReadMode, StepArguments, StepContext, StepReport
+from etl_assets_tests.commands.home import Home
+from etl_assets_tests.sources.topics import START, SURVIVED, no_session, today
+
+CAPTURE = "shop"
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload(["deltalake", "pyarrow", "psycopg", "etl_assets_tests.sources.captured"])
+
+
+@dataclass(slots=True)
+class Captured:
+    """A database, a session of its owner, and an installation with the capture `shop` of its tables."""
+
+    name: str
+    session: psycopg.Connection
+    home: Home
+
+    @classmethod
+    def create(cls, server: PostgresServer, folder: Path, **capture: Any) -> Captured:
+        name = f"c{uuid.uuid4().hex[:10]}"
+        with psycopg.connect(server.url, autocommit=True) as admin:
+            admin.execute(f"CREATE DATABASE {name}".encode())
+        address = server.database_url(name)
+        home = Home(path=folder / "home")
+        os.environ["SHOP_PASSWORD"] = server.password
+        parts = urlsplit(address)
+        connection = {
+            "type": "postgres",
+            "host": parts.hostname,
+            "port": parts.port,
+            "database": name,
+            "user": parts.username,
+            "password": "${SHOP_PASSWORD}",
+        }
+        home.begin(start_date=START.isoformat(), connections={"shop": connection}, pipelines={"built_in": []})
+        found = cls(name, psycopg.connect(address, autocommit=True), home)
+        found.declare(**capture)
+        return found
+
+    def declare(self, **more: Any) -> None:
+        spec = {
+            "connection": "shop",
+            "publication": "shop",
+            "slot": self.name,
+            "tables": ["public.*"],
+            "look_interval_seconds": 0,
+            **more,
+        }
+        folder = self.home.path / "captures"
+        folder.mkdir(exist_ok=True)
+        (folder / f"{CAPTURE}.yaml").write_text(json.dumps(spec), "utf-8")
+
+    @property
+    def settings(self) -> Settings:
+        return settings_of(self.home)
+
+    def execute(self, *statements: str) -> None:
+        for statement in statements:
+            self.session.execute(statement.encode())
+
+    def make_tables(self, *names: str, rows: int = 3) -> None:
+        for name in names:
+            self.execute(
+                f"CREATE TABLE {name} (id bigint PRIMARY KEY, title varchar(40), n int)",
+                f"INSERT INTO {name} SELECT i, '{name} ' || i, i FROM generate_series(1, {rows}) i",
+            )
+
+    def discover(self) -> FoundTables:
+        return discover(self.settings, CAPTURE)
+
+    def states(self) -> dict[str, CapturedTableState]:
+        return {each.table.removeprefix("public."): each for each in states_of(self.settings, CAPTURE)}
+
+    def phases(self) -> dict[str, str]:
+        return {name: state.phase.value for name, state in self.states().items()}
+
+    def ingest(self, table: str) -> StepReport:
+        return ingest(self.home, table)
+
+    def look(self) -> None:
+        """Let the reader look at the log, as each table's step does before it reads."""
+        capture_reader(self.settings, find_capture(self.settings.home, CAPTURE)).look(at_once=True)
+
+    def settle(self, *tables: str, rounds: int = 6) -> None:
+        """Run the steps of tables until all are ready, some rounds at most."""
+        for _ in range(rounds):
+            phases = self.phases()
+            if all(phases[table] == "ready" for table in tables):
+                return
+            for table in tables:
+                if phases[table] != "ready":
+                    self.ingest(table)
+            for _ in range(2):
+                self.look()
+        raise AssertionError(f"not ready: {self.phases()}")
+
+    def ingest_and_die(self, table: str, failpoint: str) -> None:
+        """Run the step of a table in a process that ends at a failpoint."""
+        process = _processes.Process(
+            target=_ingest, args=(self.home.path, table, os.environ["SHOP_PASSWORD"], failpoint)
+        )
+        process.start()
+        process.join(100)
+        assert process.exitcode == -9, f"the process did not die at {failpoint}: {process.exitcode}"
+
+    def source(self, table: str) -> dict[Any, Any]:
+        """The rows of the source."""
+        return {row[0]: row[1:] for row in self.session.execute(f"SELECT * FROM {table}".encode())}
+
+    def records(self, table: str) -> list[dict[str, Any]]:
+        rows = self.home.rows(f"{CAPTURE}_{table}_source")
+        return [json.loads(row["record"]) for row in sorted(rows, key=lambda row: row["offset"])]
+
+    def held(self, table: str, columns: tuple[str, ...] = ("title", "n")) -> dict[Any, Any]:
+        """What the accepted records say, applied by their places in the log, however they arrived."""
+        newest: dict[Any, tuple[tuple[int, int], Any]] = {}
+        emptied = (-1, -1)
+        for each in self.records(table):
+            place = (each["postgres.lsn"], each["postgres.sequence"])
+            if each["postgres.change"] == "truncate":
+                emptied = max(emptied, place)
+            elif each["id"] not in newest or place >= newest[each["id"]][0]:
+                is_row = each["postgres.change"] == "upsert"
+                newest[each["id"]] = (place, tuple(each[c] for c in columns) if is_row else None)
+        return {key: row for key, (place, row) in newest.items() if row is not None and place >= emptied}
+
+    def confirmed(self) -> str | None:
+        statement = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s"
+        row = self.session.execute(statement, [self.name]).fetchone()
+        return None if row is None else row[0]
+
+    def close(self) -> None:
+        close_readers(self.settings.home)
+        if self.confirmed() is not None:
+            self.session.execute("SELECT pg_drop_replication_slot(%s)", [self.name])
+        self.session.close()
+
+
+def settings_of(home: Home) -> Settings:
+    return load_settings({"ETL_ASSETS_HOME": str(home.path)})
+
+
+def ingest(home: Home, table: str) -> StepReport:
+    """Run the step that ingests a table's records, in this process."""
+    settings = settings_of(home)
+    name = f"{CAPTURE}_{table}_source"
+    domain = place(settings.placement(), name)
+    context = StepContext(
+        session=no_session,
+        domain=domain,
+        clock=lambda: dt.datetime.now(dt.UTC),
+        lock_wait_seconds=30,
+    )
+    arguments = StepArguments(settings=settings, context=context, mode=ReadMode.INCREMENTAL)
+    return domain.catalog.stage(name).build_step(arguments).run([today()])
+
+
+def _ingest(home: Path, table: str, password: str, failpoint: str) -> None:
+    os.environ["SHOP_PASSWORD"] = password
+    os.environ["ETL_ASSETS_FAILPOINT"] = failpoint
+    ingest(Home(path=home), table)
+    os._exit(SURVIVED)

@@ -1,0 +1,257 @@
+"""Captures: many tables of one database by one slot, their phases, and what dies in between."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from click.testing import CliRunner
+
+from etl_assets.captures import roll_back
+from etl_assets.cli.main import cli
+from etl_assets.errors import SourceLost, SourceRefused, TransitionRefused
+from etl_assets.failpoints import Failpoint
+from etl_assets.sources.captures import log_reader
+from etl_assets.sources.captures.connect import close_readers, table_states
+from etl_assets.sources.captures.phases import TablePhase
+from etl_assets.sources.captures.table_states import change_state
+from etl_assets_tests.sources.captured import Captured
+
+
+@pytest.fixture
+def shop(postgres_server, tmp_path) -> Iterator[Captured]:
+    found = Captured.create(postgres_server, tmp_path)
+    yield found
+    found.close()
+
+
+def test_two_tables_are_copied_and_then_followed_by_one_slot(shop):
+    shop.make_tables("film", "actor")
+    assert shop.discover().added == ("public.actor", "public.film")
+    assert set(shop.phases().values()) == {"init"}
+    shop.ingest("film")
+    shop.execute("UPDATE film SET title = 'two' WHERE id = 2", "DELETE FROM actor WHERE id = 1")
+    shop.settle("film", "actor")
+    shop.execute(
+        "INSERT INTO film VALUES (9, 'nine', 9)",
+        "BEGIN; DELETE FROM actor; INSERT INTO actor VALUES (7, 'seven', 7); DELETE FROM film WHERE"
+        " id = 1; COMMIT",
+        "UPDATE actor SET id = 8 WHERE id = 7",
+    )
+    for table in ("film", "actor"):
+        shop.ingest(table)
+        assert shop.held(table) == shop.source(table)
+        assert shop.ingest(table).commits == 0
+    slots = shop.session.execute(
+        "SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s", [shop.name]
+    )
+    assert slots.fetchone() == (1,)
+    assert shop.states()["film"].rows_copied == 3
+
+
+def test_of_twenty_tables_one_is_in_error_and_the_others_become_ready(shop):
+    names = [f"t{number:02d}" for number in range(19)]
+    shop.make_tables(*names)
+    shop.execute("CREATE TABLE t19 (id bigint, title varchar(20), n int)")
+    found = shop.discover()
+    assert (len(found.added), found.errored) == (19, ("public.t19",))
+    shop.declare(max_copies=30)
+    shop.settle(*names)
+    error = shop.states()["t19"].error
+    assert "has no primary key" in error.reason
+    assert error.solution.startswith('ALTER TABLE "public"."t19" ADD PRIMARY KEY')
+    for name in names:
+        shop.execute(f"UPDATE {name} SET title = 'new' WHERE id = 2")
+    for name in names:
+        shop.ingest(name)
+        assert shop.held(name) == shop.source(name)
+    shop.execute("ALTER TABLE t19 ADD PRIMARY KEY (id)", "INSERT INTO t19 VALUES (1, 'one', 1)")
+    assert shop.discover().added == ("public.t19",)
+    shop.settle("t19")
+    assert shop.held("t19") == shop.source("t19")
+
+
+@pytest.mark.kill
+@pytest.mark.parametrize(
+    "failpoint",
+    [
+        pytest.param(Failpoint.SPOOL_BEFORE_STATE.value),
+        pytest.param(Failpoint.SPOOL_AFTER_STATE.value, marks=pytest.mark.full),
+        pytest.param(f"{Failpoint.STAGE_AFTER_WRITE}@shop_film_source", marks=pytest.mark.full),
+        pytest.param(f"{Failpoint.TABLE_AFTER_COMMIT}@shop_film_source", marks=pytest.mark.full),
+        pytest.param(f"{Failpoint.CAPTURE_BEFORE_RELEASE}@public.film"),
+        pytest.param(Failpoint.SOURCE_BEFORE_CONFIRM.value, marks=pytest.mark.full),
+        pytest.param(Failpoint.SOURCE_AFTER_CONFIRM.value, marks=pytest.mark.full),
+    ],
+)
+def test_a_process_killed_while_it_copies_and_follows_loses_and_doubles_nothing(shop, failpoint):
+    shop.make_tables("film", "actor", rows=7)
+    shop.declare(max_batch_records=3)
+    shop.discover()
+    shop.ingest("actor")
+    shop.execute("UPDATE film SET title = 'early' WHERE id = 6")
+    shop.ingest_and_die("film", failpoint)
+    shop.execute("UPDATE film SET title = 'late' WHERE id = 1", "DELETE FROM film WHERE id = 7")
+    shop.settle("film", "actor")
+    assert shop.held("film") == shop.source("film")
+    shop.execute("DELETE FROM film WHERE id = 2", "UPDATE actor SET n = 0", "INSERT INTO film VALUES (9)")
+    shop.ingest_and_die("film", failpoint)
+    shop.execute("UPDATE film SET id = 10 WHERE id = 9")
+    for _ in range(4):
+        for table in ("film", "actor"):
+            shop.ingest(table)
+    for table in ("film", "actor"):
+        assert shop.held(table) == shop.source(table)
+        ids = [(r["postgres.lsn"], r["postgres.sequence"], r["postgres.change"]) for r in shop.records(table)]
+        assert len(ids) == len(set(ids))
+        assert shop.ingest(table).commits == 0
+
+
+def test_tables_come_and_go_while_the_capture_runs(shop):
+    shop.make_tables("film")
+    shop.execute("CREATE TABLE audit_log (id bigint PRIMARY KEY)")
+    shop.declare(exclude=["public.audit_*"])
+    shop.discover()
+    shop.settle("film")
+    shop.make_tables("actor")
+    assert shop.discover().added == ("public.actor",)
+    shop.execute("UPDATE actor SET n = 5 WHERE id = 1")
+    shop.settle("actor")
+    assert shop.held("actor") == shop.source("actor")
+    before = shop.held("film")
+    shop.execute("ALTER PUBLICATION shop DROP TABLE film", "DELETE FROM film")
+    assert shop.discover().left == ("public.film",)
+    assert shop.discover().left == ()
+    assert shop.ingest("film").commits == 0
+    assert shop.held("film") == before
+    shop.execute("INSERT INTO film VALUES (4, 'four', 4)", "ALTER PUBLICATION shop ADD TABLE film")
+    assert shop.discover().added == ("public.film",)
+    shop.settle("film")
+    assert shop.held("film") == shop.source("film") == {4: ("four", 4)}
+    assert shop.phases() == {"actor": "ready", "film": "ready"}
+
+
+def test_a_change_that_cannot_be_kept_is_an_error_of_its_table_and_another_copy_the_way_out(shop):
+    shop.make_tables("film", "actor")
+    shop.execute("ALTER TABLE film ADD note varchar(4000)", "ALTER TABLE film REPLICA IDENTITY FULL")
+    shop.discover()
+    shop.settle("film", "actor")
+    shop.execute(
+        "ALTER TABLE film ALTER note SET STORAGE EXTERNAL",
+        "UPDATE film SET note = repeat('x', 3500) WHERE id = 1",
+        "ALTER TABLE film REPLICA IDENTITY DEFAULT",
+        "UPDATE film SET title = 'one' WHERE id = 1",
+        "UPDATE actor SET title = 'one' WHERE id = 1",
+        "ALTER TABLE film REPLICA IDENTITY FULL",
+    )
+    shop.ingest("actor")
+    assert shop.held("actor") == shop.source("actor")
+    assert "does not have the values of note" in shop.states()["film"].error.reason
+    with pytest.raises(TransitionRefused, match="changes of it are missing") as refused:
+        roll_back(shop.settings, "shop", "public.film")
+    assert "--copy" in refused.value.fix
+    roll_back(shop.settings, "shop", "public.film", copies=True)
+    shop.execute("DELETE FROM film WHERE id = 3")
+    shop.settle("film")
+    assert shop.held("film", ("title", "n", "note")) == shop.source("film")
+
+
+def test_a_table_in_error_goes_on_where_it_was_after_a_rollback(shop):
+    shop.make_tables("film", "actor")
+    shop.discover()
+    shop.settle("film", "actor")
+    shop.execute("UPDATE film SET n = 7 WHERE id = 1")
+    change_state(
+        table_states(shop.settings), "shop", "public.film", lambda each: each.failed("a reason", "a fix")
+    )
+    shop.ingest("actor")
+    shop.execute("UPDATE actor SET n = 7 WHERE id = 1")
+    shop.ingest("actor")
+    before = shop.confirmed()
+    shop.ingest("actor")
+    assert shop.confirmed() != before  # the table in error does not hold the log back
+    assert shop.ingest("film").commits == 0
+    roll_back(shop.settings, "shop", "public.film")
+    shop.ingest("film")
+    assert shop.held("film") == shop.source("film")
+    assert shop.states()["film"].rows_copied == 3
+
+
+def test_changes_of_a_lost_spool_that_the_server_has_forgotten_are_copied_again(shop):
+    shop.make_tables("film", "actor")
+    shop.discover()
+    shop.settle("film", "actor")
+    change_state(
+        table_states(shop.settings), "shop", "public.film", lambda each: each.failed("a reason", "a fix")
+    )
+    shop.execute("DELETE FROM film WHERE id = 1", "UPDATE actor SET n = 7 WHERE id = 1")
+    for _ in range(3):
+        shop.ingest("actor")
+    assert shop.states()["film"].is_only_spooled
+    close_readers(shop.settings.home)
+    shutil.rmtree(shop.home.path / "captured")
+    shop.ingest("actor")
+    assert shop.states()["film"].phase is TablePhase.INIT
+    shop.settle("film", "actor")
+    for table in ("film", "actor"):
+        assert shop.held(table) == shop.source(table)
+
+
+def test_a_slot_that_is_gone_is_an_error_until_the_tables_may_be_copied_again(shop):
+    shop.make_tables("film", "actor")
+    shop.discover()
+    shop.settle("film", "actor")
+    shop.session.execute("SELECT pg_drop_replication_slot(%s)", [shop.name])
+    shop.execute("DELETE FROM film WHERE id = 1", "UPDATE actor SET n = 7 WHERE id = 1")
+    for table in ("film", "actor"):
+        with pytest.raises(SourceLost, match=f"the slot {shop.name} is gone"):
+            shop.ingest(table)
+    shop.declare(on_lost="copy")
+    shop.look()
+    shop.settle("film", "actor")
+    for table in ("film", "actor"):
+        assert shop.held(table) == shop.source(table)
+
+
+def test_tables_of_the_platform_are_refused_by_name(shop):
+    shop.make_tables("film", "etl_assets_positions")
+    with pytest.raises(SourceRefused, match="a table of the platform itself"):
+        shop.discover()
+    shop.declare(exclude=["public.etl_assets_*"])
+    shop.discover()
+    shop.execute("ALTER PUBLICATION shop ADD TABLE etl_assets_positions")
+    with pytest.raises(SourceRefused, match=r"the publication shop has public\.etl_assets_positions"):
+        shop.discover()
+
+
+def test_other_tables_that_write_do_not_hold_the_slot(shop, monkeypatch):
+    monkeypatch.setattr(log_reader, "HEARTBEAT_BYTES", 1_000)
+    shop.make_tables("film")
+    shop.discover()
+    shop.settle("film")
+    shop.declare(exclude=["public.other"])
+    shop.execute("CREATE TABLE other (id int)", "INSERT INTO other SELECT generate_series(1, 1000)")
+    before = shop.confirmed()
+    for _ in range(4):
+        shop.look()
+    assert shop.confirmed() != before
+
+
+def test_commands_show_the_tables_and_roll_back(shop, monkeypatch):
+    monkeypatch.setenv("ETL_ASSETS_HOME", str(shop.home.path))
+    shop.make_tables("film")
+    found = CliRunner().invoke(cli, ["cdc", "discover"])
+    assert "shop: public.film: added" in found.output
+    found = CliRunner().invoke(cli, ["cdc", "tables", "--json"])
+    assert found.exit_code == 0, found.output
+    shown = json.loads(found.output)[0]
+    assert (shown["phase"], shown["pipeline"], shown["error"]) == ("init", "shop_film", None)
+    refused = CliRunner().invoke(cli, ["cdc", "rollback", "shop", "public.film"])
+    assert refused.exit_code != 0
+    change_state(table_states(shop.settings), "shop", "public.film", lambda each: each.failed("why", "do"))
+    found = CliRunner().invoke(cli, ["cdc", "tables"])
+    assert found.exit_code == 1
+    assert "why\n    fix: do" in found.output
+    assert "init" in CliRunner().invoke(cli, ["cdc", "rollback", "shop", "public.film"]).output

@@ -1,0 +1,59 @@
+"""Changes that lack values, without a table: each order of their arrival ends in the same row."""
+
+from __future__ import annotations
+
+import pytest
+
+from etl_assets.delta.session import frame_of
+from etl_assets.delta.write.partial_changes import PartialChanges
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = PartialChanges(
+    keys=("id",), sequence="place", arrival="_offset", lacks="lacks", fields={"name": "name", "note": "n"}
+)
+SCHEMA = (
+    "id INT, name STRING, note STRING, place STRING, _offset BIGINT, lacks STRING, _is_deleted BOOLEAN,"
+    " _is_truncate BOOLEAN"
+)
+STORED = "id INT, name STRING, note STRING, place STRING, _offset BIGINT, lacks STRING"
+LACKED = '{{"n":"{}"}}'
+NO_NOTE = LACKED.format("")
+
+
+def test_lacked_values_are_those_of_the_newest_change_that_has_them_also_if_it_arrives_later(spark):
+    stored = [
+        (1, "a", "kept", "10", 1, None),  # has what a later change lacks
+        (2, "b", None, "30", 2, NO_NOTE),  # lacks what a change from before it has
+        (3, "c", "old", "30", 3, LACKED.format("10")),  # has it from a change that is older than another
+        (4, "d", "new", "30", 4, LACKED.format("20")),  # has it from a newer one than comes now
+        (5, "e", "whole", "10", 5, None),
+    ]
+    changes = [
+        (1, "a2", None, "20", 11, NO_NOTE, False, False),
+        (2, "b0", "filled", "20", 12, None, False, False),
+        (3, "c0", "newer", "20", 13, None, False, False),
+        (4, "d0", "older", "10", 14, None, False, False),
+        (5, "e2", "whole 2", "20", 15, None, False, False),
+        (6, "f", None, "20", 16, NO_NOTE, False, False),  # never had
+        (7, None, None, "20", 17, None, True, False),
+        (8, "h", None, "20", 18, NO_NOTE, False, False),  # has it from the same batch, two changes before
+        (8, "h", None, "15", 19, NO_NOTE, False, False),
+        (8, "h", "first", "10", 20, None, False, False),
+    ]
+    united = COLUMNS.with_stored(frame_of(spark, changes, SCHEMA), frame_of(spark, stored, STORED))
+    found = {row["id"]: row for row in COLUMNS.completed(united).collect()}
+    rows = {
+        key: (row["name"], row["note"], row["place"], row["_offset"], row["lacks"])
+        for key, row in found.items()
+    }
+    assert rows == {
+        1: ("a2", "kept", "20", 11, '{"n":"10"}'),
+        2: ("b", "filled", "30", 12, '{"n":"20"}'),
+        3: ("c", "newer", "30", 13, '{"n":"20"}'),
+        5: ("e2", "whole 2", "20", 15, None),
+        6: ("f", None, "20", 16, '{"n":""}'),
+        7: (None, None, "20", 17, None),
+        8: ("h", "first", "20", 20, '{"n":"10"}'),
+    }
+    assert found[7]["_is_deleted"]
