@@ -79,12 +79,9 @@ class AnnotatedRecord(bytes):
 
     Attributes:
         added: The fields.
-        version: What tells it from other records with the same id fields, such as the load that it is from;
-            empty if nothing does.
     """
 
     added: dict[str, Any]
-    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)

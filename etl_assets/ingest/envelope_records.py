@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -62,6 +62,9 @@ class EnvelopeRecords:
     def uses_positions(self) -> bool:
         """No: an event has an id."""
         return False
+
+    def columns_of(self, lines: Sequence[Record], input_file: InputFile) -> None:
+        """Return nothing: events are validated one by one."""
 
     def validator(self, input_file: InputFile) -> Callable[[Record, int], ValidatedLine]:
         """Return the validation of a line that arrived on the file's day."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,6 +17,7 @@ import orjson
 
 from etl_assets.contracts import canonical_json
 from etl_assets.contracts.canonical_json import Refused
+from etl_assets.contracts.canonical_lines import canonical_texts
 from etl_assets.contracts.envelope import (
     KEPT_RECORD_BYTES,
     AnnotatedRecord,
@@ -27,16 +28,17 @@ from etl_assets.contracts.envelope import (
     kept_text,
 )
 from etl_assets.contracts.reasons import DeadLetterReason
+from etl_assets.ingest.id_columns import MAX_ID_CHARACTERS, ids_of
 from etl_assets.sources.landing import REPLAYS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from etl_assets.sources.source_files import InputFile
+    from etl_assets.sources.source_files import InputFile, SourceFile
 
-MAX_ID_CHARACTERS = 512
-"""A longer id is stood for by its SHA-256."""
 _SHOWN_OF_LETTER = 16
+_FEW_LINES = 64
+"""Fewer lines are validated faster one by one."""
 
 
 class ValidatedRecord(NamedTuple):
@@ -104,13 +106,32 @@ class JsonRecords:
         """Yes, where records have no id of their own."""
         return not self.id_fields
 
+    def columns_of(self, lines: Sequence[Record], input_file: InputFile) -> Mapping[str, pa.Array] | None:
+        """Return id, content and fingerprint of lines in canonical form, with an id, and none too large."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if len(lines) < _FEW_LINES or not self.id_fields or max(map(len, lines)) > self.max_record_bytes:
+            return None
+        if (texts := canonical_texts(lines)) is None or (ids := ids_of(texts, self.id_fields)) is None:
+            return None
+        fingerprints = pa.array(
+            [hashlib.sha256(line).hexdigest() for line in lines if isinstance(line, bytes)], pa.string()
+        )
+        parts = [ids]
+        if self.changes:
+            shown = pc.call_function(
+                "binary_slice", [fingerprints.cast(pa.binary())], pc.SliceOptions(0, _SHOWN_OF_LETTER)
+            )
+            parts += [pa.scalar("#"), shown.cast(pa.string())]
+        parts += [pa.scalar(_version_of(input_file.file)), pa.scalar("")]
+        record_ids = pc.call_function("binary_join_element_wise", parts)
+        return {"record_id": record_ids, "record": texts, "fingerprint": fingerprints}
+
     def validator(self, input_file: InputFile) -> Callable[[Record, int], ValidatedRecord]:
         """Return the validation of a record of a file."""
         file = input_file.file
-        place, again = f"{file.source}/{input_file.identity}", ""
-        if file.source == REPLAYS:
-            letter, _, attempt = file.name.removesuffix(".jsonl").partition(".")
-            again = f"@{letter[:_SHOWN_OF_LETTER]}.{attempt}"
+        place, version_of_file = f"{file.source}/{input_file.identity}", _version_of(file)
 
         def validate(line: Record, position: int) -> ValidatedRecord:
             if isinstance(line, BadRecord):
@@ -128,11 +149,9 @@ class JsonRecords:
                 fingerprint = hashlib.sha256(content).hexdigest()
                 version = f"#{fingerprint[:_SHOWN_OF_LETTER]}" if self.changes else ""
                 if isinstance(line, AnnotatedRecord):
-                    if line.added:
-                        content, value = _annotated(value, line.added, is_fast=is_fast)
-                    version += f"#{line.version}" if line.version else ""
+                    content, value = _annotated(value, line.added, is_fast=is_fast)
                 record_id = (
-                    self._id_of(value) + version + again
+                    self._id_of(value) + version + version_of_file
                     if self.id_fields
                     else hashlib.sha256(f"{place}|{position}|{fingerprint}".encode()).hexdigest()
                 )
@@ -199,6 +218,15 @@ class JsonRecords:
     def _rejected(self, reason: DeadLetterReason, error: str, start: bytes) -> ValidatedRecord:
         record, encoding = kept_text(start[: self.held_bytes])
         return ValidatedRecord(reason=reason.value, error=error, record=record, record_encoding=encoding)
+
+
+def _version_of(file: SourceFile) -> str:
+    """Return what tells the records of a file from others with the same id fields; empty if nothing does."""
+    version = f"#{file.version}" if file.version else ""
+    if file.source != REPLAYS:
+        return version
+    letter, _, attempt = file.name.removesuffix(".jsonl").partition(".")
+    return f"{version}@{letter[:_SHOWN_OF_LETTER]}.{attempt}"
 
 
 def _annotated(

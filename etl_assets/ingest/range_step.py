@@ -163,6 +163,7 @@ class IngestRanges(Ingest):
                     place=each.place,
                     first_line=each.first_line,
                     identity=each.identity,
+                    version=each.version,
                 )
             )
         return tuple(files)

@@ -6,7 +6,7 @@ Belongs here: the interface. Does not belong here: its implementations (`envelop
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -51,6 +51,14 @@ class Records(Protocol):
     @property
     def uses_positions(self) -> bool:
         """Whether a record's position in its file is part of what it becomes."""
+        ...
+
+    def columns_of(self, lines: Sequence[Record], input_file: InputFile) -> Mapping[str, pa.Array] | None:
+        """Return the columns of `staged` of some records of a file that are all accepted, and are found to be
+        so by columns. None if they are to be validated one by one.
+
+        They are what `validator` makes of the records.
+        """
         ...
 
     def validator(self, input_file: InputFile) -> Callable[[Record, int], Any]:

@@ -10,8 +10,9 @@ report numbers that it changes.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.envelope import SkippedRecord
@@ -111,6 +112,19 @@ def events_to_arrow(judged: Sequence[JudgedLines], records: Records) -> pa.Table
     )
 
 
+def events_of_columns(place: JudgedLines, lines: Sequence[int], columns: Mapping[str, pa.Array]) -> pa.Table:
+    """Return accepted records, of which the columns are known, with their places.
+
+    Args:
+        place: The block that they are in.
+        lines: Their numbers in the block.
+        columns: The columns of their source.
+    """
+    import pyarrow as pa
+
+    return pa.table({**_places([place], [lines]), **columns})
+
+
 def rejected_to_arrow(judged: Sequence[JudgedLines], records: Records) -> pa.Table:
     """Return the rejected records, in order: their places, and `REJECTED_COLUMNS` as text."""
     import pyarrow as pa
@@ -143,7 +157,7 @@ def _places(judged: Sequence[JudgedLines], numbers: Sequence[Sequence[int]]) -> 
     return {
         "file_index": repeated(lines.file_index for lines in judged).cast(pa.int32()),
         "block_start": repeated(lines.block_start for lines in judged),
-        "block_line": pa.array([number for some in numbers for number in some], pa.int64()),
+        "block_line": pa.array(chain.from_iterable(numbers), pa.int64()),
         "partition_date": repeated(_day_number(lines.day) for lines in judged)
         .cast(pa.int32())
         .cast(pa.date32()),

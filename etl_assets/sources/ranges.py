@@ -48,6 +48,8 @@ class StagedFile:
         place: Where in the source its records are: `orders/0` for a Kafka partition.
         first_line: Number of its first line, such as the offset of its first record.
         identity: What identifies the place for records without an id, if `place` is not enough.
+        version: What tells its records from others with the same id fields, such as the load that they are
+            from; empty if nothing does.
     """
 
     day: dt.date
@@ -55,6 +57,7 @@ class StagedFile:
     place: str
     first_line: int = 1
     identity: str = ""
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ class SourceFile:
     """A file as it was listed. Files of folders sort in source order: day, source, name.
 
     A staged file of a range has a `place` in its source, the number of its `first_line` there, and maybe an
-    `identity` of its place.
+    `identity` of its place and a `version` of its records.
     """
 
     day: dt.date
@@ -27,6 +27,7 @@ class SourceFile:
     place: str = ""
     first_line: int = 1
     identity: str = ""
+    version: str = ""
 
     @property
     def key(self) -> str:

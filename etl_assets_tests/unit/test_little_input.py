@@ -51,13 +51,27 @@ def test_little_input_is_validated_in_process_in_its_order_though_it_is_several_
 
 def test_more_input_is_shared_out(tmp_path, monkeypatch):
     monkeypatch.setattr(staging, "LITTLE_BYTES", len(LINES) - 1)
+    monkeypatch.setattr(staging, "LITTLE_BY_COLUMNS", len(LINES) - 1)
     with pytest.raises(_Asked):
         staged_ids([file_of(tmp_path, "a.jsonl", LINES)], tmp_path / "staged")
+
+
+def test_more_input_in_canonical_form_is_validated_in_process_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(staging, "TASK_BYTES", len(LINES) - 1)
+    monkeypatch.setattr(staging, "LITTLE_BYTES", len(LINES) - 1)
+    monkeypatch.setattr(staging, "LITTLE_BY_COLUMNS", len(LINES))
+    files = [file_of(tmp_path, "a.jsonl", LINES)]
+    assert staged_ids(files, tmp_path / "staged") == [str(number) for number in range(100)]
+    odd = LINES.replace(b'{"id":', b'{ "id":')
+    monkeypatch.setattr(staging, "LITTLE_BY_COLUMNS", len(odd))
+    with pytest.raises(_Asked):
+        staged_ids([file_of(tmp_path, "b.jsonl", odd)], tmp_path / "odd")
 
 
 def test_compressed_files_count_for_more_than_their_size(tmp_path, monkeypatch):
     packed = gzip.compress(LINES)
     files = [file_of(tmp_path, f"{number}.jsonl.gz", packed) for number in range(3)]
     monkeypatch.setattr(staging, "LITTLE_BYTES", 4 * len(packed))
+    monkeypatch.setattr(staging, "LITTLE_BY_COLUMNS", 4 * len(packed))
     with pytest.raises(_Asked):
         staged_ids(files, tmp_path / "staged")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
@@ -178,3 +179,35 @@ def test_two_ids_are_one_only_if_their_values_are():
     ]
     ids, _ = RowIds(names=("a", "b")).of(pa.array([json.dumps(each) for each in records]))
     assert len(set(ids.to_pylist())) == len(records)
+
+
+def of_session(load: int, session: str) -> ReadRange:
+    return replace(READ, end={QUERY: {"load": load}}, details={"day": DAY.isoformat(), "session": session})
+
+
+@pytest.mark.parametrize(
+    ("load", "session", "version", "is_compared"),
+    [(2, "one", 1, False), (2, "one", 2, True), (2, "two", 1, True), (3, "one", 1, True), (2, "", 1, True)],
+)
+def test_a_load_of_one_snapshot_that_began_with_an_empty_table_has_new_rows_only(
+    tmp_path, load, session, version, is_compared
+):
+    comparison = QueryComparison(source="sql", id=("id",))
+    first = RangeRead(read=of_session(2, "one" if session else ""), files=())
+    comparison(cast("Any", _Empty()), 0, first, tmp_path)
+    path = tmp_path / DAY.isoformat() / file_name(ROWS, load)
+    path.parent.mkdir()
+    line = b'{"id":1}'
+    path.write_bytes(line + b"\n")
+    accepted = [Accepted(0, line.decode(), hashlib.sha256(line).hexdigest())]
+    read = of_session(load, session)
+    found = RangeRead(read=read, files=staged_files(read, (path,)))
+    left = comparison(cast("Any", _Stored(accepted, tmp_path)), version, found, tmp_path)
+    assert bool(left.files) is not is_compared
+
+
+class _Empty:
+    """A table without records."""
+
+    def snapshot(self, _: int) -> None:
+        return None

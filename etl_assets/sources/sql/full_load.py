@@ -139,6 +139,7 @@ class SqlFullLoad:
                 "after": None if before.after is None else before.after.as_json(),
                 "until": None if end is None else end.as_json(),
                 "ids": is_last,
+                "session": snapshot,
             },
             # Rows may have changed between two sessions: look again whether they have.
             more=not is_last or self._is_mixed,

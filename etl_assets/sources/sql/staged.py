@@ -39,7 +39,7 @@ def file_name(kind: str, load: int | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class QueryLines:
-    """JSON Lines. A record of a full load is one of this load, and one of a row that is gone says so.
+    """JSON Lines. A record of a row that is gone says so.
 
     Attributes:
         deleted_field: The field by which it says so.
@@ -58,28 +58,27 @@ class QueryLines:
 
     def read(self, block: Block, held_bytes: int) -> Generator[tuple[int, list[Record]]]:
         """Yield the lines of a block."""
-        found = _NAME.fullmatch(block.path.rpartition("/")[2])
-        load = found["load"] if found else None
-        is_deleted = found is not None and found["kind"] == DELETED
-        version = f"{load or ''}{'deleted' if is_deleted else ''}"
-        added = {self.deleted_field: True} if is_deleted else {}
+        is_deleted = block.path.endswith(DELETED)
         for position, lines in JSON_LINES.read(block, held_bytes):
-            if version:
-                lines = [
-                    _annotated(line, added, version) if isinstance(line, bytes) and line else line
-                    for line in lines
-                ]
+            if is_deleted:
+                lines = [self._deleted(line) if isinstance(line, bytes) and line else line for line in lines]
             yield position, lines
 
     def positions(self, first: int, records: Sequence[Record]) -> Iterable[int]:
         """Return the first byte of each line."""
         return JSON_LINES.positions(first, records)
 
+    def _deleted(self, line: bytes) -> AnnotatedRecord:
+        record = AnnotatedRecord(line)
+        record.added = {self.deleted_field: True}
+        return record
 
-def _annotated(line: bytes, added: dict[str, bool], version: str) -> AnnotatedRecord:
-    record = AnnotatedRecord(line)
-    record.added, record.version = added, version
-    return record
+
+def version_of(name: str) -> str:
+    """Return what tells the records of a file from others: their load, and whether their rows are gone."""
+    found = _NAME.fullmatch(name)
+    assert found is not None  # it is named here
+    return f"{found['load'] or ''}{'deleted' if found['kind'] == DELETED else ''}"
 
 
 def staged_files(wanted: ReadRange, paths: tuple[Path, ...]) -> tuple[StagedFile, ...]:
@@ -96,6 +95,7 @@ def staged_files(wanted: ReadRange, paths: tuple[Path, ...]) -> tuple[StagedFile
                 day=dt.date.fromisoformat(path.parent.name),
                 name=path.name,
                 place=f"{_place_of(wanted)}/{path.name}",
+                version=version_of(path.name),
             )
         )
     return tuple(files)

@@ -16,7 +16,7 @@ from etl_assets.contracts import canonical_json
 from etl_assets.pipelines.table_source_spec import TABLE
 from etl_assets.sources.arrow_values import json_values
 from etl_assets.sources.ranges import RangeRead, ReadRange, StagedFile
-from etl_assets.sources.sql.staged import DELETED, QUERY, ROWS, file_name
+from etl_assets.sources.sql.staged import DELETED, QUERY, ROWS, file_name, version_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,7 +50,10 @@ def files_of(read: ReadRange, folder: Path, name: str) -> tuple[StagedFile, ...]
         if path.exists() and path.stat().st_size:
             files.append(
                 StagedFile(
-                    day=dt.date.fromisoformat(day), name=path.name, place=f"{name}/{number}/{path.stem}"
+                    day=dt.date.fromisoformat(day),
+                    name=path.name,
+                    place=f"{name}/{number}/{path.stem}",
+                    version=version_of(path.name),
                 )
             )
     return tuple(files)
