@@ -6,13 +6,17 @@ reading the log (`sources/captures/`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etl_assets.errors import TransitionRefused
+import orjson
+
+from etl_assets.delta.log.durability import write_durably
+from etl_assets.errors import StorageFailed, TransitionRefused
 from etl_assets.pipelines.capture_files import find_capture, read_captures, usable_captures
-from etl_assets.pipelines.captured_declarations import captured_declaration, write_captured
+from etl_assets.pipelines.captured_declarations import captured_declaration, captured_path
 from etl_assets.sources.captures.connect import capture_reader, table_states
 from etl_assets.sources.captures.discovery import Discovery, FoundTables
 from etl_assets.sources.captures.table_states import CapturedTableState, change_state, find_state
@@ -150,3 +154,23 @@ def _problem(settings: Settings, content: Mapping[str, Any]) -> tuple[str, str] 
         return None
     first = found.problems[0]
     return f"{first.field}: {first.message}", first.fix
+
+
+def write_captured(home: Path, declarations: Iterable[Mapping[str, Any]]) -> bool:
+    """Write the generated declarations of all captures, and return whether they have changed.
+
+    Raises:
+        StorageFailed: the file cannot be written; it stays as it was.
+    """
+    path = captured_path(home)
+    content = orjson.dumps({"pipelines": list(declarations)}, option=orjson.OPT_INDENT_2) + b"\n"
+    try:
+        if path.exists() and path.read_bytes() == content:
+            return False
+        write_durably(path, content)
+    except OSError as error:
+        raise StorageFailed(
+            f"{path} cannot be written: {error.strerror or error}",
+            fix="make room or give the right to write it; the next discovery tries again",
+        ) from error
+    return True

@@ -8,15 +8,13 @@ Belongs here: that file. Does not belong here: what is in a declaration (`source
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from etl_assets.delta.log.durability import write_durably
-from etl_assets.errors import StorageFailed
 from etl_assets.pipelines.origin import DeclarationOrigin
 from etl_assets.pipelines.pipeline_file import PipelineFile, validated
 from etl_assets.pipelines.problem import Problem
@@ -60,23 +58,3 @@ def read_captured(path: Path) -> tuple[PipelineFile, ...]:
                 origin=DeclarationOrigin.CAPTURE,
             ),
         )
-
-
-def write_captured(home: Path, declarations: Iterable[Mapping[str, Any]]) -> bool:
-    """Write the generated declarations of all captures, and return whether they are others than before.
-
-    Raises:
-        StorageFailed: the file cannot be written; it stays as it was.
-    """
-    path = captured_path(home)
-    content = orjson.dumps({"pipelines": list(declarations)}, option=orjson.OPT_INDENT_2) + b"\n"
-    try:
-        if path.exists() and path.read_bytes() == content:
-            return False
-        write_durably(path, content)
-    except OSError as error:
-        raise StorageFailed(
-            f"{path} cannot be written: {error.strerror or error}",
-            fix="make room or give the right to write it; the next discovery tries again",
-        ) from error
-    return True

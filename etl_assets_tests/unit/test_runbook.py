@@ -25,6 +25,7 @@ NOT_OF_RUNS = {
     "NotFound",
     "PipelinesBroken",
     "QueryRefused",
+    "RequestRefused",
     "RunFailed",
     "ServerNotStarted",
 }
