@@ -98,11 +98,19 @@ def _files(database: SalesDatabase, folder: Path, rows: int) -> tuple[Path, Path
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    types = [pa.int64(), pa.string(), pa.decimal128(18, 2), pa.bool_(), pa.timestamp("us", "UTC")]
+    schema = pa.schema(list(zip(COLUMNS, types, strict=True)))
+
     def written(name: str, where: str) -> Path:
         with psycopg.connect(database.address) as session:
             found = session.execute(f"{QUERY} WHERE {where}".encode()).fetchall()
-        columns = dict(zip(COLUMNS, zip(*found, strict=True), strict=True))
-        pq.write_table(pa.table({key: pa.array(each) for key, each in columns.items()}), folder / name)
+        pq.write_table(
+            pa.Table.from_arrays(
+                [pa.array(each, type_) for each, type_ in zip(zip(*found, strict=True), types, strict=True)],
+                schema=schema,
+            ),
+            folder / name,
+        )
         return folder / name
 
     everything = written("all.parquet", "true")
