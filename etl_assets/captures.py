@@ -114,8 +114,10 @@ def roll_back(settings: Settings, name: str, table: str, *, copies: bool = False
         if copies:
             spool = reader.spool.state()
             since = 0 if spool is None else spool.end_lsn
-            reader.spool.remove(state.pipeline, until_lsn=1 << 64)
-            return change_state(reader.states, name, state.table, lambda each: each.copied_again(since))
+            # The state comes first: a table whose changes are gone must never look as if it had them all.
+            done = change_state(reader.states, name, state.table, lambda each: each.copied_again(since))
+            reader.spool.remove(state.pipeline, until_lsn=since)
+            return done
         if state.error is None:
             raise TransitionRefused(
                 f"{state.table} is not in error: it is {state.phase}",

@@ -17,7 +17,7 @@ priority: 10
 - In Dagster `cron` and `every_seconds` are the schedule `<name>_schedule`, and `after` the sensor `<name>_after`, with their ticks in the UI. Their
   runs materialize the assets of the pipeline and what is made of them, but not pipelines with a schedule of their own.
 - A worker that is alive keeps the schedules: it asks for [runs](control-plane.md#runs) that it carries itself, and Dagster's ticks are skipped
-  with that reason. Without a worker Dagster does. Each tick is taken once in the control store, whoever asks
+  with that reason. Without a worker Dagster does. Each tick is taken once in the control store, no matter who asks
   ([decision 0068](decisions/0068-who-keeps-the-schedules.md)).
 - `catch_up` is for ticks that were missed while neither ran: `latest` runs once for all of them, `all` once for each, one after another, for
   the newest `max_catch_up_runs`, and `none` waits for the next tick. A tick counts as missed after 60 seconds. A schedule begins when it is

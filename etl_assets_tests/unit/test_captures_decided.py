@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from etl_assets.control.capture_tables import StoredTableStates
@@ -9,7 +14,9 @@ from etl_assets.control.store import sqlite_store
 from etl_assets.errors import CommitConflict, NotFound
 from etl_assets.pipelines.capture_spec import CaptureSpec
 from etl_assets.sources.captures.confirmation import TableProgress, confirmable
+from etl_assets.sources.captures.log_reader import CaptureReader
 from etl_assets.sources.captures.phases import FOLLOWING, TablePhase
+from etl_assets.sources.captures.spool import Spool, SpoolState
 from etl_assets.sources.captures.table_states import CapturedTableState, change_state
 from etl_assets.testing.memory_table_states import MemoryTableStates
 
@@ -88,3 +95,38 @@ def test_a_second_error_keeps_the_phase_before_the_first_one():
     assert (twice.error.before, twice.error.needs_copy) == (TablePhase.DATA_SYNC, True)
     again = twice.copied_again(9)
     assert (again.phase, again.copies, again.error, again.since_lsn) == (TablePhase.INIT, 1, None, 9)
+
+
+class DyingSpool(Spool):
+    """A spool whose process dies when it removes changes."""
+
+    def remove(self, pipeline: str, *, until_lsn: int) -> None:
+        raise SystemExit(pipeline, until_lsn)
+
+
+def test_a_table_is_in_error_before_its_changes_are_removed(tmp_path):
+    states = MemoryTableStates()
+    assert states.put(replace(FILM, phase=TablePhase.READY, since_lsn=5, released_lsn=5))
+    spool = DyingSpool(folder=tmp_path)
+    (tmp_path / "new").write_bytes(b"changes")
+    spool.add(FILM.pipeline, 7, [(tmp_path / "new", 1)])
+    server: Any = SimpleNamespace(
+        asked=nullcontext,
+        name="c",
+        session=None,
+        system=lambda: "1",
+        end_lsn=lambda: 9,
+        slot_state=lambda: SimpleNamespace(is_usable=True, is_lost=False, confirmed_lsn=5),
+        confirm=lambda lsn: None,
+        messages=lambda most: (each for each in ()),
+        write_message=lambda: None,
+        close=lambda: None,
+    )
+    spool.write_state(SpoolState(system="1", end_lsn=7))
+    small = SHOP.model_copy(update={"max_spool_bytes": 1})
+    reader = CaptureReader(capture=small, server=server, states=states, spool=spool)
+    with pytest.raises(SystemExit):
+        reader.look()
+    (found,) = states.of_capture("shop")
+    assert found.error is not None
+    assert found.error.needs_copy

@@ -34,6 +34,7 @@ from etl_assets.sources.postgres_cdc.lsn import lsn_text
 
 HEARTBEAT_BYTES = 16 << 20
 """After so much log without a transaction of the publication a message is written, which moves the slot."""
+_EVERYTHING = 1 << 64
 MAX_READING_BYTES = 256 << 20
 """Values of one reading; a transaction is never divided."""
 
@@ -256,12 +257,15 @@ class CaptureReader:
         return reached, routed
 
     def _failed(self, table: CapturedTableState, error: EtlAssetsError) -> None:
-        """Note that changes of a table could not be kept: it has to be copied again."""
-        self.spool.remove(table.pipeline, until_lsn=1 << 64)
+        """Note that changes of a table could not be kept: it has to be copied again.
+
+        The state comes first: a table whose changes are gone must never look as if it had them all.
+        """
         self._change(
             table,
             lambda each: each.failed(error.message, error.fix, needs_copy=True),
         )
+        self.spool.remove(table.pipeline, until_lsn=_EVERYTHING)
 
     def _bound(self, tables: Sequence[CapturedTableState]) -> None:
         """Give up the changes of tables that have too many in the spool."""
