@@ -44,6 +44,7 @@ RULES = {
     ("GET", "/v1/pipelines/{name}/dead-letters"): ("read", "pipeline"),
     ("POST", "/v1/pipelines/{name}/events"): ("ingest", "file"),
     ("GET", "/v1/events/{id}/trace"): ("read", "installation"),
+    ("GET", "/v1/captures/{name}/tables"): ("read", "installation"),
     ("GET", "/v1/connections"): ("admin", "connections"),
     ("POST", "/v1/connections"): ("admin", "connections"),
     ("GET", "/v1/connections/{name}"): ("admin", "connections"),

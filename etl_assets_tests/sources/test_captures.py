@@ -17,6 +17,8 @@ from etl_assets.captures import roll_back
 from etl_assets.cli.main import cli
 from etl_assets.errors import SourceLost, SourceRefused, SourceUnavailable, TransitionRefused
 from etl_assets.failpoints import Failpoint
+from etl_assets.observability import log_checks
+from etl_assets.observability.findings import Status
 from etl_assets.sources.captures import log_reader
 from etl_assets.sources.captures.connect import close_readers, table_states
 from etl_assets.sources.captures.phases import TablePhase
@@ -241,6 +243,26 @@ def test_other_tables_that_write_do_not_hold_the_slot(shop, monkeypatch):
     for _ in range(4):
         shop.look()
     assert shop.confirmed() != before
+
+
+def test_the_doctor_names_slots_that_hold_much_back_and_tables_in_error(shop, monkeypatch):
+    shop.make_tables("film")
+    shop.discover()
+    shop.settle("film")
+    (found,) = log_checks.check_slots(shop.settings)
+    assert (found.status, found.detail.startswith("shop: the slot")) == (Status.OK, True)
+    shop.execute("UPDATE film SET n = n + 1")
+    monkeypatch.setattr(log_checks, "HELD_BYTES", 100)
+    (found,) = log_checks.check_slots(shop.settings)
+    assert (found.status, "whose disk it fills" in found.detail) == (Status.WARN, True)
+    (found,) = log_checks.check_captures(shop.settings)
+    assert found.detail == "shop: 1 of 1 tables are ready"
+    change_state(table_states(shop.settings), "shop", "public.film", lambda each: each.failed("why", "do"))
+    in_error, _ = log_checks.check_captures(shop.settings)
+    assert (in_error.status, in_error.detail, in_error.fix) == (Status.FAIL, "shop: public.film: why", "do")
+    shop.session.execute("SELECT pg_drop_replication_slot(%s)", [shop.name])
+    (found,) = log_checks.check_slots(shop.settings)
+    assert "does not exist" in found.detail
 
 
 def test_commands_show_the_tables_and_roll_back(shop, monkeypatch):

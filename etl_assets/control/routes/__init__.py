@@ -7,6 +7,7 @@ Belongs here: what a request asks for, and the form of its answer. Does not belo
 from __future__ import annotations
 
 from etl_assets.control.routes import (
+    captures,
     connections,
     dead_letters,
     definitions,
@@ -29,6 +30,7 @@ ROUTERS = (
     dead_letters.router,
     traces.router,
     connections.router,
+    captures.router,
     metrics.router,
 )
 """All of them. Fixed paths come before those with a parameter in the same place."""

@@ -41,7 +41,8 @@ SELECT count(*), coalesce(bool_or(is_wanted AND ended > %s::pg_lsn), false) FROM
 ) AS transactions
 """
 _SLOT = """
-SELECT plugin, database = current_database(), coalesce(wal_status, ''), confirmed_flush_lsn::text
+SELECT plugin, database = current_database(), coalesce(wal_status, ''), confirmed_flush_lsn::text,
+    coalesce(pg_current_wal_lsn() - restart_lsn, 0)::int8
 FROM pg_catalog.pg_replication_slots WHERE slot_name = %s
 """
 
@@ -54,11 +55,15 @@ class LogSlot:
         is_usable: Whether it is one of pgoutput in this database.
         is_lost: Whether the server removed log that it had to keep.
         confirmed_lsn: Until where its reader has confirmed the log.
+        held_bytes: How much of the log the server keeps for it.
+        may_be_lost: Whether that is more than the server promises to keep: the next checkpoint may remove it.
     """
 
     is_usable: bool
     is_lost: bool
     confirmed_lsn: int
+    held_bytes: int = 0
+    may_be_lost: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -140,11 +145,13 @@ class LogServer:
         row = self.session.execute(_SLOT, [self.slot]).fetchone()
         if row is None:
             return None
-        plugin, is_here, status, confirmed = row
+        plugin, is_here, status, confirmed, held = row
         return LogSlot(
             is_usable=plugin == OUTPUT_PLUGIN and bool(is_here),
             is_lost=status == "lost",
             confirmed_lsn=0 if confirmed is None else parse_lsn(confirmed),
+            held_bytes=held,
+            may_be_lost=status == "unreserved",
         )
 
     def create_slot(self) -> None:

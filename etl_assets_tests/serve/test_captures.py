@@ -1,0 +1,60 @@
+"""The tables of a capture over REST, while the source's server does not answer."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from etl_assets.settings import load_settings
+from etl_assets.sources.captures.connect import close_readers, table_states
+from etl_assets.sources.captures.phases import TablePhase
+from etl_assets.sources.captures.table_states import CapturedTableState
+from etl_assets_tests.serve.rest_calls import RestClient, new_service
+from etl_assets_tests.serve.server_process import write_installation
+
+PATH = "/v1/captures/shop/tables"
+
+
+@pytest.fixture
+def service(tmp_path, monkeypatch):
+    source = {"type": "postgres", "host": "127.0.0.1", "port": 1, "database": "shop", "password": "${HOME}"}
+    write_installation(tmp_path, connections={"shop": source})
+    monkeypatch.setenv("ETL_ASSETS_HOME", str(tmp_path))
+    (tmp_path / "captures").mkdir()
+    capture = {"connection": "shop", "publication": "shop", "slot": "shop", "tables": ["public.*"]}
+    (tmp_path / "captures" / "shop.yaml").write_text(json.dumps(capture), "utf-8")
+    states = table_states(load_settings())
+    for number, name in enumerate(("actor", "film")):
+        found = CapturedTableState(
+            capture="shop",
+            table=f"public.{name}",
+            pipeline=f"shop_{name}",
+            oid=number,
+            version=1,
+            keys=("id",),
+        )
+        assert states.put(found if name == "actor" else found.failed("it has no key", "add one"))
+    yield new_service()
+    close_readers(tmp_path)
+
+
+def test_tables_have_phase_lag_and_error_with_its_solution(service):
+    answer = RestClient(service, scopes=["read"]).get(PATH)
+    assert answer.status_code == 200, answer.text
+    actor, film = answer.json()["data"]
+    assert (actor["table"], actor["phase"], actor["error"]) == ("public.actor", TablePhase.INIT, None)
+    assert actor["lag_bytes"] is None
+    assert (film["phase"], film["error"]["reason"], film["error"]["solution"]) == (
+        TablePhase.ERRORED,
+        "it has no key",
+        "add one",
+    )
+
+
+def test_a_token_sees_the_tables_of_its_pipelines_and_other_tenants_none(service):
+    bound = RestClient(service, scopes=["read"], pipelines=("shop_film",)).get(PATH)
+    assert [each["table"] for each in bound.json()["data"]] == ["public.film"]
+    assert RestClient(service, scopes=["read"], tenant="acme").get(PATH).status_code == 404
+    assert RestClient(service, scopes=["ingest"]).get(PATH).status_code == 403
+    assert RestClient(service, scopes=["read"]).get("/v1/captures/none/tables").status_code == 404
