@@ -117,6 +117,26 @@ FAULTS: tuple[tuple[str, str, str], ...] = (
         "they are two columns of one row",
         "control/test_store.py::test_a_request_during_a_run_follows_it_and_a_pause_in_between_loses_neither",
     ),
+    (
+        "a number that is too large breaks a mart for good",
+        "the row is a dead letter of its sink, and the others arrive",
+        "sinks/test_postgres_sink.py::test_a_row_that_the_server_or_a_users_constraint_refuses_is_rejected_and_the_rest_arrives",
+    ),
+    (
+        "`:x` in a literal breaks a query",
+        "a query is sent as it is, and parameters are the platform's own",
+        "sources/test_sql_source.py::test_values_are_exact",
+    ),
+    (
+        "transforms have two contracts",
+        "each takes rows and gives rows, and is checked by one function when it is declared and when it runs",
+        "spark/test_declared_transforms.py::test_what_does_not_fit_is_named_with_the_transform_and_a_fix",
+    ),
+    (
+        "rows are skipped or come twice because pages are counted by `OFFSET`",
+        "a page begins after the last key",
+        "sources/test_sql_source.py::test_equal_keys_over_many_pages_zero_rows_one_row_and_exactly_a_page",
+    ),
 )
 """Fault, why it cannot happen, and the test that shows it."""
 

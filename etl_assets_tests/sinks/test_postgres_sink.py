@@ -168,12 +168,13 @@ def test_a_row_that_the_server_or_a_users_constraint_refuses_is_rejected_and_the
     sink = opened()
     sink.prepare(CONTRACT)
     query("ALTER TABLE SCHEMA.films ADD CHECK (name <> 'forbidden')")
+    query("ALTER TABLE SCHEMA.films ADD score numeric(3, 1) GENERATED ALWAYS AS (id * 10) STORED")
     rejected: list[Rejection] = []
-    rows = [(1, "a"), (2, "forbidden"), (3, "nul\0"), (4, "d"), (5, "e")]
+    rows = [(1, "a"), (2, "forbidden"), (3, "nul\0"), (4, "d"), (5, "e"), (60, "overflow")]
     done = sink.deliver(delivery(None, at(1), rows, whole=True, rejected=rejected))
-    assert stored() == {(1, "a"), (4, "d"), (5, "e")}
-    assert (done.written, done.rejected) == (3, 2)
-    assert {each.keys for each in rejected} == {'{"id": 2}', '{"id": 3}'}
+    assert {row[:2] for row in stored()} == {(1, "a"), (4, "d"), (5, "e")}
+    assert (done.written, done.rejected) == (3, 3)
+    assert {each.keys for each in rejected} == {'{"id": 2}', '{"id": 3}', '{"id": 60}'}
     assert all(each.error for each in rejected)
     sink.close()
 
