@@ -1,7 +1,7 @@
 """cdc_table: a table of PostgreSQL by its log: the first copy, and the updates of a fifth of its rows.
 
 The copy beside a bare COPY into Arrow and an append by delta-rs; the updates beside dlt's merge of the
-changed rows, which it gets as a file and does not have to find.
+changed rows, which it gets as Python objects and does not have to find.
 """
 
 from __future__ import annotations
