@@ -1,8 +1,8 @@
 """Rows by dlt: a file of all rows, and then those that have changed, merged by id into a Delta table.
 
-The changed rows come as Python objects, as dlt's source for SQL databases gives them by default. They are read
-from a file before the clock starts, so that nothing of a database's own work is counted here. To be run by
-the Python of dlt's environment.
+The changed rows come as Python objects, as dlt's source for SQL databases gives them by default. They are
+read from a file before the clock starts, so that nothing of a database's own work is counted here. To be run
+by the Python of dlt's environment.
 """
 
 from __future__ import annotations
