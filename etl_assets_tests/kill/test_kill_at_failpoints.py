@@ -174,7 +174,7 @@ def test_every_failpoint_is_covered():
     of_sinks = [point for point in Failpoint if point.startswith(("sink.", "search.", "webhook.", "replay."))]
     tests_of_sinks = "".join(file.read_text("utf-8") for file in SINKS.glob("test_*.py"))
     assert [point for point in of_sinks if not {point.name, point.value} & named(tests_of_sinks)] == []
-    of_sources = [point for point in Failpoint if point.startswith("source.")]
+    of_sources = [point for point in Failpoint if point.startswith(("source.", "spool.", "capture."))]
     tests_of_sources = "".join(file.read_text("utf-8") for file in SOURCES.glob("test_*.py"))
     assert [point for point in of_sources if point.name not in named(tests_of_sources)] == []
     used = [*of_sinks, *of_sources, *(point for _, points in BETWEEN_WRITES for point in points)]
