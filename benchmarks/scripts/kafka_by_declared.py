@@ -42,7 +42,7 @@ def main() -> None:
     declaration.parent.mkdir(parents=True)
     declaration.write_text(text.replace("LANDING", str(landing)), "utf-8")
     connection = KafkaConnection(type="kafka", bootstrap_servers=(told["brokers"],))
-    settings = platform(home, landing).model_copy(update={"connections": {CONNECTION: connection}})
+    settings = platform(home, landing).model_copy(update={"file_connections": {CONNECTION: connection}})
     days = [dt.date.fromisoformat(day) for day in told["days"]]
     spark = SparkResource(spark_config=told["spark"]).spark_session
     domain = settings.placement().place(PlacementClass.INGEST)
