@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 from benchmarks.marks import mark
 from benchmarks.scripts.arguments import arguments
+from benchmarks.scripts.sql_by_platform import SOURCE, TABLE, prepared
 
-SOURCE, TABLE = "sale_source", "sale"
 WARM, COPIED, CHANGED, READ, APPLIED = "session", "copied", "changed", "read", "applied"
 CHANGE = (
     "UPDATE sale SET amount = amount + 1, updated_at = updated_at + interval '1 day'"
@@ -17,26 +14,10 @@ CHANGE = (
 
 
 def main() -> None:
-    from etl_assets.pipelines.placement_class import PlacementClass
-    from etl_assets.resources.spark import SparkResource
-    from etl_assets.settings import load_settings
-    from etl_assets.steps.step import ReadMode, StepArguments, StepContext, platform_table, step_of
+    from etl_assets.steps.step import platform_table, step_of
 
     told = arguments()
-    home = Path(told["home"])
-    (home / "pipelines").mkdir(parents=True)
-    platform = {"connections": {"shop": told["connection"]}, "pipelines": {"built_in": []}}
-    (home / "platform.yaml").write_text(json.dumps(platform), "utf-8")
-    (home / "pipelines" / "sale.yaml").write_text(json.dumps(told["pipeline"]), "utf-8")
-    settings = load_settings({"ETL_ASSETS_HOME": str(home)})
-    spark = SparkResource(spark_config=told["spark"]).spark_session
-    spark.range(10).write.format("delta").save(str(home / "warm"))  # Spark runs, and has written a table
-    domain = settings.placement().place(PlacementClass.INGEST)
-    step_arguments = StepArguments(
-        settings=settings,
-        context=StepContext(session=lambda: spark, domain=domain),
-        mode=ReadMode.INCREMENTAL,
-    )
+    spark, step_arguments = prepared(told)
     mark(WARM)
     step_of(SOURCE, step_arguments).run([])
     step_of(TABLE, step_arguments).run([])
@@ -47,14 +28,14 @@ def main() -> None:
     mark(READ)
     step_of(TABLE, step_arguments).run([])
     mark(APPLIED)
-    snapshot = platform_table(TABLE, domain).snapshot()
-    amounts = (
-        spark.read.format("delta").load(str(platform_table(TABLE, domain).path)).selectExpr("sum(amount)")
-    )
+    table = platform_table(TABLE, step_arguments.context.domain)
+    snapshot = table.snapshot()
+    amounts = spark.read.format("delta").load(str(table.path)).selectExpr("sum(amount)").first()
+    assert amounts is not None  # an aggregate has one row
     mark(
         "verified",
         rows=0 if snapshot is None else snapshot.row_count(),
-        cents=int(amounts.first()[0] * 100),
+        cents=int(amounts[0] * 100),
     )
     spark.stop()
 

@@ -16,8 +16,7 @@ from typing import Any
 import orjson
 
 from etl_assets.pipelines.origin import DeclarationOrigin
-from etl_assets.pipelines.pipeline_file import PipelineFile, validated
-from etl_assets.pipelines.problem import Problem
+from etl_assets.pipelines.pipeline_file import PipelineFile, unreadable, validated
 from etl_assets.pipelines.yaml_tree import YamlTree
 
 CAPTURED = "captured_pipelines.json"
@@ -42,19 +41,6 @@ def read_captured(path: Path) -> tuple[PipelineFile, ...]:
     except FileNotFoundError:
         return ()
     except (OSError, ValueError, KeyError, TypeError) as error:
-        why = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
-        problem = Problem(
-            None,
-            "",
-            f"the pipelines that captures generated cannot be read: {why}",
-            f"`etl-assets cdc discover` writes {path.name} again from the control store",
-        )
-        return (
-            PipelineFile(
-                path=path,
-                spec=None,
-                name=path.stem,
-                problems=(problem,),
-                origin=DeclarationOrigin.CAPTURE,
-            ),
-        )
+        what = "the pipelines that captures generated cannot be read"
+        fix = f"`etl-assets cdc discover` writes {path.name} again from the control store"
+        return (unreadable(path, error, what, fix=fix, origin=DeclarationOrigin.CAPTURE),)

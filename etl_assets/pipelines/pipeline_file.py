@@ -114,6 +114,15 @@ def _limited(problems: Collection[Problem]) -> list[Problem]:
     return [*shown, Problem(rest[0].line, "", f"{len(rest):,} more problems", "correct those above first")]
 
 
+def unreadable(
+    path: Path, error: Exception, what: str, *, fix: str, origin: DeclarationOrigin
+) -> PipelineFile:
+    """Return one broken declaration for a file with many that cannot be read, so that all others are used."""
+    why = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
+    problem = Problem(None, "", f"{what}: {why}", fix)
+    return PipelineFile(path=path, spec=None, name=path.stem, problems=(problem,), origin=origin)
+
+
 def pipelines_folder(home: Path) -> Path:
     """Return the folder of an installation's pipeline files, which may not exist."""
     return home / "pipelines"

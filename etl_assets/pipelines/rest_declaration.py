@@ -18,8 +18,7 @@ from typing import Any
 import orjson
 
 from etl_assets.pipelines.origin import DeclarationOrigin
-from etl_assets.pipelines.pipeline_file import PipelineFile, validated
-from etl_assets.pipelines.problem import Problem
+from etl_assets.pipelines.pipeline_file import PipelineFile, unreadable, validated
 from etl_assets.pipelines.rest_rights import RestRights, right_problems
 from etl_assets.pipelines.yaml_tree import YamlTree
 
@@ -86,19 +85,6 @@ def read_snapshot(path: Path, rights: RestRights | None) -> tuple[PipelineFile, 
     except FileNotFoundError:
         return ()
     except (OSError, ValueError, KeyError, TypeError) as error:
-        why = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
-        problem = Problem(
-            None,
-            "",
-            f"the pipelines that were declared over REST cannot be read: {why}",
-            f"start `etl-assets serve`, which writes {path.name} again from the control store",
-        )
-        return (
-            PipelineFile(
-                path=path,
-                spec=None,
-                name=path.stem,
-                problems=(problem,),
-                origin=DeclarationOrigin.REST,
-            ),
-        )
+        what = "the pipelines that were declared over REST cannot be read"
+        fix = f"start `etl-assets serve`, which writes {path.name} again from the control store"
+        return (unreadable(path, error, what, fix=fix, origin=DeclarationOrigin.REST),)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response
+
+from etl_assets.serve.problems import ProblemDetails
 
 _REVISION = re.compile(r'"[0-9]{1,18}-[0-9a-f]{12}"')
 
@@ -38,6 +42,29 @@ def names_revision(given: str, revision: int) -> bool:
     return "*" in tags or any(
         _REVISION.fullmatch(each) and int(each[1:].partition("-")[0]) == revision for each in tags
     )
+
+
+def if_match(request: Request) -> Callable[[int], bool] | None:
+    """Return whether `If-Match` has a revision, as a function of it; None without the header."""
+    given = request.headers.get("if-match")
+    return None if given is None else partial(names_revision, given)
+
+
+def expected_if_match(request: Request) -> Callable[[int], bool]:
+    """Return the same for a change that needs the header.
+
+    Raises:
+        ProblemDetails: 428, it is missing.
+    """
+    matches = if_match(request)
+    if matches is None:
+        raise ProblemDetails(
+            428,
+            "if-match-missing",
+            f"send `If-Match` with the `ETag` of `GET {request.url.path}`, so that no change of others is"
+            " lost",
+        )
+    return matches
 
 
 def is_known(tag: str, given: str) -> bool:

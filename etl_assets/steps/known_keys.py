@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from etl_assets.compute.in_process import is_little_work
 from etl_assets.compute.worker_tasks import attempt_name
 from etl_assets.contracts.arrow_types import data_file_schema
-from etl_assets.delta.read.data_files import new_data_file, pieces_of
+from etl_assets.delta.read.data_files import new_data_file, pieces_of, rows_at_once, whole_file
 from etl_assets.delta.write.content import StoredFile, content_of
 from etl_assets.delta.write.rewrite import Rewritten, can_rewrite
 from etl_assets.pipelines.declared import DeclaredTables
@@ -176,8 +176,10 @@ def _write_without(path: Path, target: Path, schema: pa.Schema, gone: np.ndarray
     import pyarrow as pa
 
     first = 0
+    with whole_file(path):
+        at_once = rows_at_once(path)
     with new_data_file(target, schema) as writer:
-        for piece in pieces_of(path, schema):
+        for piece in pieces_of(path, schema, at_once=at_once):
             begin, end = np.searchsorted(gone, (first, first + piece.num_rows))
             stays = np.ones(piece.num_rows, dtype=bool)
             stays[gone[begin:end] - first] = False

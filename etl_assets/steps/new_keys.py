@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from etl_assets.compute.in_process import is_little_work
 from etl_assets.compute.worker_tasks import attempt_name
 from etl_assets.contracts.arrow_types import data_file_schema
-from etl_assets.delta.read.data_files import new_data_file, pieces_of
+from etl_assets.delta.read.data_files import new_data_file, pieces_of, rows_at_once
 from etl_assets.delta.read.range_predicate import Within
 from etl_assets.delta.read.rows import KnownFiles, files_with
 from etl_assets.delta.write.writing import storage_named
@@ -200,7 +200,7 @@ def _write(file: Path, target: Path, schema: pa.Schema, kept: np.ndarray | None)
 
     first = 0
     with new_data_file(target, schema) as writer:
-        for piece in pieces_of(file, schema):
+        for piece in pieces_of(file, schema, at_once=rows_at_once(file)):
             if kept is None:
                 writer.write_table(piece)
             else:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from etl_assets.compute.in_process import is_little_work
 from etl_assets.contracts.columns import Column
-from etl_assets.delta.read.data_files import new_data_file, pieces_of, whole_file
+from etl_assets.delta.read.data_files import new_data_file, pieces_of, rows_at_once, whole_file
 from etl_assets.delta.read.rows import files_with
 from etl_assets.delta.write.writing import storage_named
 from etl_assets.pipelines.debezium_spec import UNAVAILABLE_COLUMN
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 ROWS_PER_FILE = 500_000
 """About how many rows a staged file has; a file of the source is never divided."""
-_ROWS_AT_ONCE, _BYTES_AT_ONCE = 50_000, 32 << 20
-"""Most rows, or about how many bytes of them, that a thread holds: records may be long."""
 BOUNDED_TYPES = ("STRING", "INT", "BIGINT")
 """Types of a key whose range tells which files of a table may hold it."""
 _MAX_OTHERS = 50_000
@@ -158,16 +156,7 @@ def _pieces(source: Table, files: Sequence[Path]) -> Iterator[pa.Table]:
     read = pa.schema([("offset", pa.int64()), ("record", pa.string()), ("batch_id", pa.int64())])
     for file in files:
         with storage_named(source), whole_file(file):
-            yield from pieces_of(file, read, at_once=_rows_at_once(file))
-
-
-def _rows_at_once(file: Path) -> int:
-    """Return how many rows of a file to hold at once."""
-    import pyarrow.parquet as pq
-
-    found = pq.read_metadata(file)
-    size = sum(found.row_group(number).total_byte_size for number in range(found.num_row_groups))
-    return max(1, min(_ROWS_AT_ONCE, _BYTES_AT_ONCE * max(1, found.num_rows) // max(1, size)))
+            yield from pieces_of(file, read, at_once=rows_at_once(file))
 
 
 def _tasks(files: Sequence[tuple[Path, int]]) -> Iterator[list[Path]]:

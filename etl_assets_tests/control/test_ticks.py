@@ -1,4 +1,4 @@
-"""Ticks of schedules: each is taken once, whoever asks; a worker asks for the runs that are due."""
+"""Ticks of schedules: each is taken once, no matter who asks; a worker asks for the runs that are due."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from etl_assets.delta.read.data_files import rows_at_once
 from etl_assets.delta.write.content import StoredFile
 from etl_assets.steps.known_keys import KnownKeys
 from etl_assets.steps.new_keys import keyed_rows
@@ -120,3 +121,11 @@ def _stored(path: Path) -> StoredFile:
     return StoredFile(
         name=path.name, partition={}, size=1, modified=0, rows=rows, statistics={"numRecords": rows}
     )
+
+
+def test_few_long_rows_are_held_at_once(tmp_path):
+    short, long = tmp_path / "short.parquet", tmp_path / "long.parquet"
+    pq.write_table(pa.table({"text": [f"{number}" for number in range(1_000)]}), short)
+    pq.write_table(pa.table({"text": [f"{number}" * 500_000 for number in range(10)]}), long)
+    assert rows_at_once(short) == 50_000
+    assert 30 < rows_at_once(long) < 100

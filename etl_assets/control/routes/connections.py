@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from etl_assets.control.connection_trial import tried
-from etl_assets.control.connections import MAX_NAME_CHARACTERS, Matches, connections_known_to, users_of
+from etl_assets.control.connections import MAX_NAME_CHARACTERS, connections_known_to, users_of
 from etl_assets.errors import NotFound
 from etl_assets.pipelines.origin import DEFAULT_TENANT, DeclarationOrigin
 from etl_assets.serve.access import Of, allow, token_of
@@ -22,7 +21,7 @@ from etl_assets.serve.description import (
     page_schema,
     problems,
 )
-from etl_assets.serve.entity_tags import names_revision, revision_tag, tag_of, tagged_answer
+from etl_assets.serve.entity_tags import expected_if_match, if_match, revision_tag, tag_of, tagged_answer
 from etl_assets.serve.json_body import read_object
 from etl_assets.serve.pagination import PARAMETERS, page_by_name
 from etl_assets.serve.problems import ProblemDetails
@@ -203,14 +202,7 @@ async def replace_connection(request: Request) -> Response:
     """Replace a connection as a whole, secrets included, that is still as `If-Match` has it."""
     service, token, name = Service.of(request), token_of(request), str(request.path_params["name"])
     _view(service, token.tenant, name)
-    matches = _matches(request)
-    if matches is None:
-        raise ProblemDetails(
-            428,
-            "if-match-missing",
-            f"send `If-Match` with the `ETag` of `GET /v1/connections/{name}`, so that no change of others is"
-            " lost",
-        )
+    matches = expected_if_match(request)
     content = await read_object(request)
     if content.pop("name", name) != name:
         raise ProblemDetails(422, "other-name", f"the connection is {name!r}: leave `name` out of the body")
@@ -239,10 +231,11 @@ async def delete_connection(request: Request) -> Response:
     """Delete a connection that no pipeline uses."""
     service, token, name = Service.of(request), token_of(request), str(request.path_params["name"])
     _view(service, token.tenant, name)
-    matches = _matches(request)
+    matches = if_match(request)
     await service.store_calls.call(
         lambda: service.control.connections.delete(name, token.tenant, token.client, matches)
     )
+    service.look_again()
     return Response(status_code=204)
 
 
@@ -337,8 +330,3 @@ def _view(service: Service, tenant: str, name: str) -> dict[str, Any]:
 def _tag(found: dict[str, Any]) -> str:
     tag = tag_of(found)
     return tag if found["revision"] is None else revision_tag(found["revision"], tag)
-
-
-def _matches(request: Request) -> Matches | None:
-    given = request.headers.get("if-match")
-    return None if given is None else partial(names_revision, given)

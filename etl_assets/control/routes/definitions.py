@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from etl_assets.control.definitions import Matches
 from etl_assets.control.routes.pipeline_views import DETAIL, EXAMPLE, detail, tag_of_detail
 from etl_assets.control.routes.validation import BODY
 from etl_assets.serve.access import Of, allow, token_of
 from etl_assets.serve.description import NAME, described, problems
-from etl_assets.serve.entity_tags import names_revision
+from etl_assets.serve.entity_tags import expected_if_match, if_match
 from etl_assets.serve.json_body import read_object
 from etl_assets.serve.problems import ProblemDetails
 from etl_assets.serve.service import Service
@@ -89,14 +87,7 @@ async def create_pipeline(request: Request) -> Response:
 async def replace_pipeline(request: Request) -> Response:
     """Replace a declaration that is still as `If-Match` has it. The same content again changes nothing."""
     service, token, name = Service.of(request), token_of(request), str(request.path_params["name"])
-    matches = _matches(request)
-    if matches is None:
-        raise ProblemDetails(
-            428,
-            "if-match-missing",
-            f"send `If-Match` with the `ETag` of `GET /v1/pipelines/{name}`, so that no change of others is"
-            " lost",
-        )
+    matches = expected_if_match(request)
     content = await read_object(request)
     await service.store_calls.call(
         lambda: service.control.definitions.replace(name, content, token.tenant, token.client, matches)
@@ -120,17 +111,12 @@ async def replace_pipeline(request: Request) -> Response:
 async def delete_pipeline(request: Request) -> Response:
     """Delete a pipeline that was declared over REST. Its tables, its revisions and its name stay."""
     service, token, name = Service.of(request), token_of(request), str(request.path_params["name"])
-    matches = _matches(request)
+    matches = if_match(request)
     await service.store_calls.call(
         lambda: service.control.definitions.delete(name, token.tenant, token.client, matches)
     )
     service.look_again()
     return Response(status_code=204)
-
-
-def _matches(request: Request) -> Matches | None:
-    given = request.headers.get("if-match")
-    return None if given is None else partial(names_revision, given)
 
 
 def _shown(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from etl_assets.delta.snapshot import Snapshot
 
 ROWS_AT_ONCE = 100_000
+_ROWS_OF_A_THREAD, _BYTES_OF_A_THREAD = 50_000, 32 << 20
 
 
 def pieces_of(
@@ -83,6 +84,15 @@ def batches_of_snapshot(
             for batch in scanner.to_batches():
                 if batch.num_rows:
                     yield batch
+
+
+def rows_at_once(path: Path) -> int:
+    """Return how many rows of a file a thread holds at once: rows may be long."""
+    import pyarrow.parquet as pq
+
+    found = pq.read_metadata(path)
+    size = sum(found.row_group(number).total_byte_size for number in range(found.num_row_groups))
+    return max(1, min(_ROWS_OF_A_THREAD, _BYTES_OF_A_THREAD * max(1, found.num_rows) // max(1, size)))
 
 
 @contextmanager

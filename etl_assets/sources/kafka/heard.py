@@ -46,10 +46,10 @@ class Heard:
                 client.poll(0.01)
 
     def ask(self, call: Callable[[float], Answer], seconds: float, client: Any) -> Answer:
-        """Return the answer of a call that takes a timeout and may be repeated, made in short turns.
+        """Return the answer of a call that takes a timeout and may be repeated, made in turns.
 
-        It ends at once when the client reports what an operator must change: to the call itself that is a
-        timeout like any other.
+        Each turn is twice as long as the one before, so that slow brokers answer too. It ends at once when
+        the client reports what an operator must change: to the call itself that is a timeout like any other.
 
         Args:
             call: The call, given its timeout in seconds.
@@ -61,14 +61,15 @@ class Heard:
         """
         from confluent_kafka import KafkaException
 
-        deadline = time.monotonic() + seconds
+        deadline, turn = time.monotonic() + seconds, _TURN_SECONDS
         while True:
             try:
-                return call(max(0.1, min(_TURN_SECONDS, deadline - time.monotonic())))
+                return call(max(0.1, min(turn, deadline - time.monotonic())))
             except KafkaException as error:
                 self.listen(client)
                 if self.refusal or not _is_silence(error.args[0]) or time.monotonic() >= deadline:
                     raise
+                turn *= 2
 
     @property
     def refusal(self) -> tuple[str, str] | None:
