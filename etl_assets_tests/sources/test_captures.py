@@ -8,6 +8,7 @@ import random
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 import psycopg
 import pytest
@@ -22,6 +23,7 @@ from etl_assets.observability.findings import Status
 from etl_assets.sources.captures import log_reader
 from etl_assets.sources.captures.connect import close_readers, table_states
 from etl_assets.sources.captures.phases import TablePhase
+from etl_assets.sources.captures.spool import Spool
 from etl_assets.sources.captures.table_states import change_state
 from etl_assets_tests.sources.captured import Captured
 
@@ -243,6 +245,26 @@ def test_other_tables_that_write_do_not_hold_the_slot(shop, monkeypatch):
     for _ in range(4):
         shop.look()
     assert shop.confirmed() != before
+
+
+def test_changes_that_another_process_takes_away_meanwhile_let_the_step_be_repeated(shop, monkeypatch):
+    shop.make_tables("film")
+    shop.discover()
+    shop.settle("film")
+    shop.execute("UPDATE film SET title = 'new' WHERE id = 2")
+    segments = Spool.segments
+
+    def removed(spool, *given, **more):
+        found = segments(spool, *given, **more)
+        return tuple(replace(each, path=each.path.with_suffix(".gone")) for each in found)
+
+    monkeypatch.setattr(Spool, "segments", removed)
+    with pytest.raises(SourceUnavailable, match="taken up by another process"):
+        shop.ingest("film")
+    monkeypatch.undo()
+    assert shop.states()["film"].error is None
+    shop.ingest("film")
+    assert shop.held("film") == shop.source("film")
 
 
 def test_the_doctor_names_slots_that_hold_much_back_and_tables_in_error(shop, monkeypatch):

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from etl_assets.errors import EtlAssetsError, MessageMalformed, SourceLost, SourceRefused
+from etl_assets.errors import EtlAssetsError, MessageMalformed, SourceLost, SourceRefused, SourceUnavailable
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.sources.captures.log_reader import CaptureReader
 from etl_assets.sources.captures.phases import TablePhase
@@ -273,13 +273,24 @@ class CapturedTable:
             rows += each.rows
         return found
 
-    @staticmethod
-    def _spooled(segments: Sequence[Segment], folder: Path, day: dt.date) -> list[StagedFile]:
+    def _spooled(self, segments: Sequence[Segment], folder: Path, day: dt.date) -> list[StagedFile]:
+        """Copy segments into staged files.
+
+        Raises:
+            SourceUnavailable: another process has committed and removed them, or the table is copied again.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         files = []
         for number, each in enumerate(segments):
             name = f"log-{number:06d}{SUFFIX}"
-            shutil.copyfile(each.path, folder / name)
+            try:
+                shutil.copyfile(each.path, folder / name)
+            except FileNotFoundError as error:
+                raise SourceUnavailable(
+                    f"changes of {self.table} were taken up by another process, or the table is copied again",
+                    fix="nothing: the step is repeated, and goes on from the newest state",
+                    source=self.table,
+                ) from error
             files.append(StagedFile(day=day, name=name, place=f"log/{each.path.stem}"))
         return files
 
