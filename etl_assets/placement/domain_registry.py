@@ -49,11 +49,18 @@ class Remembered:
     Attributes:
         root_id: Id of the domain's root. None before its first use, `EXPECTED` before its marker was first
             read.
+        is_being_marked: Whether this home folder has begun to mark the root, and may have been killed since.
         standing: State set by an operator.
     """
 
     root_id: str | None = None
+    is_being_marked: bool = False
     standing: AdminState = AdminState.IN_USE
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether nothing from this home folder has used the root, or begun to."""
+        return self.root_id is None and not self.is_being_marked
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +76,7 @@ class DomainRegistry:
     @property
     def is_empty(self) -> bool:
         """Whether no root was ever used from this home folder."""
-        return all(each.root_id is None for each in self._read().values())
+        return all(each.is_unused for each in self._read().values())
 
     def marked(self, domain: str, root: str) -> str | None:
         """Return the id in a root's marker; None without a marker, or if it names another domain.
@@ -121,8 +128,10 @@ class DomainRegistry:
     def take(self, domain: str, root: str) -> None:
         """Create, mark and register a root that was never used; a root that was used stays as it is.
 
-        If several processes do this at the same time, one of them marks the root. The root may hang, so it is
-        not accessed while the lock of the registry file is held.
+        If several processes do this at the same time, one of them marks the root. The registry says that a
+        root is being marked before it is: a root that another thread has just marked must not look like one
+        that another home folder has used (`take_over`). The root may hang, so it is not accessed while the
+        lock of the registry file is held.
 
         Raises:
             OSError: the root cannot be created.
@@ -131,6 +140,9 @@ class DomainRegistry:
         if known := self.of(domain).root_id:
             return
         if known is None:
+            with self._alone():
+                if self.of(domain).is_unused:
+                    self._write(domain, replace(self.of(domain), is_being_marked=True))
             if is_folder(root):
                 Path(root).mkdir(parents=True, exist_ok=True)
             marker = json.dumps({"domain": domain, "id": uuid.uuid4().hex}).encode()
@@ -142,12 +154,12 @@ class DomainRegistry:
             )
         with self._alone():
             if not self.of(domain).root_id:
-                self._write(domain, replace(self.of(domain), root_id=found["id"]))
+                self._write(domain, replace(self.of(domain), root_id=found["id"], is_being_marked=False))
 
     def forget(self, domain: str) -> None:
         """Give up the root of a domain: the next use takes the root as it is then for the domain's own."""
         with self._alone():
-            self._write(domain, replace(self.of(domain), root_id=None))
+            self._write(domain, replace(self.of(domain), root_id=None, is_being_marked=False))
 
     @contextmanager
     def _alone(self) -> Generator[None]:
@@ -164,7 +176,11 @@ class DomainRegistry:
         try:
             content = json.loads(self.file.read_text("utf-8"))
             return {
-                name: Remembered(root_id=each["root_id"], standing=AdminState(each["standing"]))
+                name: Remembered(
+                    root_id=each["root_id"],
+                    is_being_marked=each.get("is_being_marked") is True,
+                    standing=AdminState(each["standing"]),
+                )
                 for name, each in content.items()
             }
         except FileNotFoundError:
@@ -181,6 +197,7 @@ class DomainRegistry:
         everything = {**self._read(), domain: remembered}
         content = {
             name: {"root_id": each.root_id, "standing": each.standing.value}
+            | ({"is_being_marked": True} if each.is_being_marked else {})
             for name, each in everything.items()
         }
         write_durably(self.file, (json.dumps(content, indent=2) + "\n").encode())

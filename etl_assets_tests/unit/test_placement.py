@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from etl_assets.errors import DomainUnavailable, SettingsError, Unanswered
+from etl_assets.mirroring.stores.opening import open_store
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domain_registry import AdminState, DomainRegistry
 from etl_assets.placement.policy import PlacementPolicy, covers
@@ -195,6 +196,41 @@ def test_a_root_that_is_expected_to_be_marked_is_not_marked_anew(home):
     assert not root.exists()
     memory.take_over({"rack/a": "another", "rack/b": "another"})
     assert memory.of("rack/b").root_id == "its id", "what is remembered stays"
+
+
+def test_two_processes_that_use_new_roots_at_once_do_not_take_each_other_for_an_earlier_platform(
+    home, monkeypatch
+):
+    ours, other = settings(home).placement(), settings(home).placement()
+
+    def marked_and_seen_at_once(root):
+        store = open_store(root)
+        create = store.create
+
+        def create_and_look(key, content):
+            create(key, content)
+            other.watch.take_over(other.sites)
+
+        monkeypatch.setattr(store, "create", create_and_look)
+        return store
+
+    monkeypatch.setattr("etl_assets.placement.domain_registry.open_store", marked_and_seen_at_once)
+    assert ours.place(PlacementClass.INGEST).name == "aws/eu-1/a"
+    assert [ours.problem(each) for each in ours.domains] == [None, None, None]
+    assert all((home / zone / "domain.json").exists() for zone in "abc")
+
+
+def test_a_process_that_was_killed_before_it_marked_a_root_lets_the_next_one_mark_it(home, monkeypatch):
+    def killed(root):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("etl_assets.placement.domain_registry.open_store", killed)
+        with pytest.raises(KeyboardInterrupt):
+            DomainRegistry(home / "domains.json").take("aws/eu-1/a", str(home / "a"))
+    placement = settings(home).placement()
+    assert placement.place(PlacementClass.INGEST).name == "aws/eu-1/a"
+    assert [placement.problem(each) for each in placement.domains] == [None, None, None]
 
 
 def test_a_lost_disk_of_a_platform_that_was_taken_over_is_replaced_by_an_operator_only(home, monkeypatch):
