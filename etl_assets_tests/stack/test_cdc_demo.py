@@ -1,4 +1,4 @@
-"""`etl-assets demo --stack cdc`: its files, its changes, its verdict, and the whole of it as a user types it."""
+"""`etl-assets demo --stack cdc`: its files, its changes, its verdict, and the whole command."""
 
 from __future__ import annotations
 
