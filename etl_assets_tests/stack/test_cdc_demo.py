@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import signal
 import subprocess
+import time
 from decimal import Decimal
 
 import psycopg
@@ -15,7 +16,8 @@ from click.testing import CliRunner
 from etl_assets.orders.cli.demo import demo as demo_command
 from etl_assets.pipelines.capture_files import usable_captures
 from etl_assets.settings import load_settings
-from etl_assets.stack.cdc_demo.changes import _CHANGES, ROLLED_BACK, Changes
+from etl_assets.settings.connections import PostgresConnection
+from etl_assets.stack.cdc_demo.changes import _CHANGES, ROLLED_BACK, ShopChanges
 from etl_assets.stack.cdc_demo.comparison import TableFigures, as_json, comparable, verdict
 from etl_assets.stack.cdc_demo.installation import CAPTURE, cdc_home, write_example
 from etl_assets.stack.cdc_demo.shop import STORES, Shop
@@ -36,7 +38,9 @@ def test_the_example_is_an_installation_with_one_capture_and_only_its_port_is_co
     write_example(home, {**PORTS, "postgres": 5_999}, TODAY + dt.timedelta(days=1))
     settings = load_settings({"ETL_ASSETS_HOME": str(home)})
     assert (settings.start_date, settings.owners) == (TODAY, ("team:mine",))
-    assert settings.connections["shop"].port == 5_999
+    shop = settings.connections["shop"]
+    assert isinstance(shop, PostgresConnection)
+    assert shop.port == 5_999
     capture = usable_captures(home)[CAPTURE]
     assert all(capture.matches(each) for each in (*STORES, *(f"{SCHEMA}.{table}" for table in _ROWS)))
 
@@ -72,9 +76,10 @@ def test_options_of_other_demos_are_refused():
 def test_the_shop_makes_changes_of_every_kind_and_can_be_prepared_again(postgres_server):
     shop = Shop(postgres_server)
     shop.prepare()
-    changes = Changes(shop.url, seed=7)
+    changes = ShopChanges(shop.url, seed=7)
     changes.start(most=250)
-    changes._thread.join(60)
+    while not changes.are_made:
+        time.sleep(0.05)
     changes.stop()
     assert changes.made.keys() == {*_CHANGES, "refill", ROLLED_BACK}
     assert changes.made.total() == 250

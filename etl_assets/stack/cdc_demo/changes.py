@@ -24,7 +24,7 @@ _REFILL = "refill"
 ROLLED_BACK = "rolled back"
 
 
-class Changes:
+class ShopChanges:
     """A program that changes the shop's database in a thread of its own.
 
     Args:

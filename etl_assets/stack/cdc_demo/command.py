@@ -24,7 +24,7 @@ import click
 from etl_assets import environment
 from etl_assets.errors import ServerNotStarted
 from etl_assets.stack.cdc_demo import comparison
-from etl_assets.stack.cdc_demo.changes import Changes
+from etl_assets.stack.cdc_demo.changes import ShopChanges
 from etl_assets.stack.cdc_demo.comparison import TableFigures
 from etl_assets.stack.cdc_demo.installation import CAPTURE, cdc_home, write_example
 from etl_assets.stack.cdc_demo.shop import Shop
@@ -85,7 +85,7 @@ class _Demo:
         if code := call(self._environ, "cdc", "discover", CAPTURE, out=sys.stderr):
             return code
         _say(f"3/4 `etl-assets worker` copies and follows, during {transactions:,} transactions of the shop")
-        changes = Changes(self._shop.url, seed=time.time_ns())
+        changes = ShopChanges(self._shop.url, seed=time.time_ns())
         with (
             self._worker_log.open("ab") as log,
             running(self._environ, "worker", "--verbose", log=log) as worker,
@@ -104,7 +104,7 @@ class _Demo:
     def show_ui(self, options: Sequence[str]) -> int:
         """Open Dagster's UI, with a worker and a change a second beside it. Returns the exit code."""
         _say("the server, a worker and a change a second stay until Ctrl-C")
-        changes, code = Changes(self._shop.url, seed=time.time_ns()), 0
+        changes, code = ShopChanges(self._shop.url, seed=time.time_ns()), 0
         with self._worker_log.open("ab") as log, running(self._environ, "worker", "--verbose", log=log):
             changes.start(pause_seconds=_PAUSE_SECONDS)
             try:
@@ -115,7 +115,7 @@ class _Demo:
                 changes.stop()
         return code
 
-    def _settled(self, worker: subprocess.Popen[bytes], changes: Changes) -> list[TableFigures]:
+    def _settled(self, worker: subprocess.Popen[bytes], changes: ShopChanges) -> list[TableFigures]:
         """Wait until all changes are made, and every table is ready and equal to its source.
 
         Returns:
