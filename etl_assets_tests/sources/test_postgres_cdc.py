@@ -53,6 +53,33 @@ def test_a_table_is_copied_and_then_followed(films):
     assert not films.pipeline.rejected()
 
 
+def test_texts_of_any_form_are_copied_as_the_log_has_them(films):
+    odd = [
+        "",
+        "NULL",
+        "\\N",
+        "\\.",
+        "a,b",
+        'quoted "text"',
+        '"',
+        "two\nlines",
+        "a\r\nb",
+        "\r",
+        "\t\\",
+        " ",
+        "\x01\u2028😀",
+    ]
+    for number, text in enumerate([None, *odd]):
+        films.session.execute("INSERT INTO film VALUES (%s, %s, NULL)", [number, text])
+    films.ingest()
+    assert films.held() == films.films()
+    copied = [each["title"] for each in films.records()]
+    films.execute("UPDATE film SET rating = 'R'")
+    films.ingest()
+    assert films.held() == films.films()
+    assert copied == [each["title"] for each in films.records() if each["rating"] == "R"] == [None, *odd]
+
+
 @pytest.mark.kill
 @pytest.mark.parametrize(
     "failpoint",
