@@ -52,7 +52,7 @@ class CapturedTable:
     now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
     _copy: TableCopy = field(init=False)
     _goal_lsn: int | None = field(default=None, init=False)
-    """End of the log when the first range was read: a run reads up to there, however much is written meanwhile."""
+    """End of the log when the first range was read: a run ends there, however much is written meanwhile."""
 
     def __post_init__(self) -> None:
         self._copy = TableCopy(server=self.server)
