@@ -178,6 +178,7 @@ def expect_all_versions(world: World, tell: Callable[[str], None], *kinds: Versi
     """Compare every complete version of every table with the source, and tell what befell."""
     compared: Counter[str] = Counter()
     for table, keys in world.audit.keys.items():
+        assert world.shop.home.rows(f"{CAPTURE}_{table}_source_rejects") == []
         for versions in kinds:
             compared += expect_equal(world.audit, table, versions(world.shop, table, keys))
     assert world.pgbench.transactions

@@ -153,7 +153,7 @@ def statement(dice: random.Random) -> str:
             f"INSERT INTO price VALUES ('{code}', {dice.random()!r}, '2026-02-01')"
             f" ON CONFLICT (code) DO UPDATE SET value = {dice.random()!r}, since = NULL",
             f"UPDATE price SET code = '{code}' WHERE code = 'code {dice.randrange(30)}'",
-            f"UPDATE price SET value = 1.5e300 WHERE code = '{code}'",
+            f"UPDATE price SET value = 1.5e30 WHERE code = '{code}'",
             f"DELETE FROM price WHERE code = '{code}'",
             "TRUNCATE price"
             if dice.random() < 0.15
