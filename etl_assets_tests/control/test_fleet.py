@@ -41,13 +41,12 @@ pytestmark = [pytest.mark.spark, pytest.mark.kill]
 
 SEED = int(os.environ.get("CONTROL_SEED", "1"))
 SEEDS = int(os.environ.get("CONTROL_SEEDS", "5"))
-CLIENTS = 3
 SETTLE_SECONDS = 90
 
 
 def test_two_control_planes_and_three_workers_lose_no_request_and_carry_no_run_twice(spark, tmp_path, tell):
     with _started(tmp_path, {}, spark, row_bytes=100) as found:
-        _prove(found, SEED, requests=2, faults=4, tell=tell)
+        _prove(found, SEED, number=2, requests=2, faults=4, tell=tell)
 
 
 def test_the_wall_clock_of_a_process_jumps_and_its_monotonic_clock_does_not(tmp_path):
@@ -87,7 +86,7 @@ def test_so_do_they_on_postgresql_for_longer(seed, spark, tmp_path, postgres_ser
     requests = int(os.environ.get("CONTROL_REQUESTS", "12"))
     secret = {"CONTROL_FLEET": postgres_server.password}
     with _started(tmp_path, platform, spark, row_bytes=10_000, environment=secret) as found:
-        _prove(found, seed, requests=requests, faults=requests * 2, tell=tell)
+        _prove(found, seed, number=3, requests=requests, faults=requests * 2, tell=tell)
 
 
 @contextmanager
@@ -101,10 +100,10 @@ def _started(folder: Path, platform: dict[str, Any], spark: Any, **given: Any) -
         yield found
 
 
-def _prove(found: Fleet, seed: int, *, requests: int, faults: int, tell: Any) -> None:
+def _prove(found: Fleet, seed: int, *, number: int, requests: int, faults: int, tell: Any) -> None:
     chance = random.Random(seed)
     clients = [
-        Client(fleet=found, number=each, chance=random.Random(f"{seed}.{each}")) for each in range(CLIENTS)
+        Client(fleet=found, number=each, chance=random.Random(f"{seed}.{each}")) for each in range(number)
     ]
     left = found.plan(chance, faults)
     threads = [threading.Thread(target=each.work, args=(requests, lambda: not left)) for each in clients]
