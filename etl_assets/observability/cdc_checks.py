@@ -25,8 +25,6 @@ SERVER, SETTINGS, SLOTS, WALSENDERS = "server", "settings", "replication slots",
 PRIVILEGES, PUBLICATION, IDENTITY, COLUMNS = "privileges", "publication", "replica identity", "columns"
 TABLES = "tables"
 OLDEST_VERSION = 140_000
-COPY_SLOTS = 1
-"""Slots that the first copy of a table needs for itself, beside the one of the log."""
 SMALLEST_KEPT_MEGABYTES = 1_024
 _RESTART = "then restart the server"
 _RELOAD = "SELECT pg_reload_conf()"
@@ -43,12 +41,18 @@ class CdcTarget:
         slot: Name of the replication slot; None: one that is not made yet.
         makes_publication: Whether the first run makes the publication where it may.
         own_tables: Names, without schemas, of tables in which the platform keeps its own state.
+        copies: Tables that are copied at the same time, each with a slot of its own.
+        follows_published: Whether tables that the publication lacks are left out, rather than refused.
+        adds_tables: Whether tables that the publication lacks are added to it.
     """
 
     publication: str | None = None
     slot: str | None = None
     makes_publication: bool = False
     own_tables: frozenset[str] = frozenset({POSITIONS})
+    copies: int = 1
+    follows_published: bool = False
+    adds_tables: bool = False
 
 
 def check_cdc(state: ServerState, target: CdcTarget) -> Iterator[Finding]:
@@ -56,7 +60,7 @@ def check_cdc(state: ServerState, target: CdcTarget) -> Iterator[Finding]:
     yield from _server(state)
     yield from _settings(state)
     yield from _slots(state, target)
-    yield from _walsenders(state)
+    yield from _walsenders(state, target.copies)
     yield from _role(state)
     yield from _tables(state, target)
     for table in state.tables:
@@ -128,7 +132,7 @@ def _slots(state: ServerState, target: CdcTarget) -> Iterator[Finding]:
     own = next((each for each in state.slots if each.name == target.slot), None)
     if own is not None:
         yield from _own_slot(state, own)
-    needed = COPY_SLOTS + (own is None)
+    needed = target.copies + (own is None)
     free = most - len(state.slots)
     if free >= needed:
         yield ok(SLOTS, f"max_replication_slots is {most}, {free} are free")
@@ -137,8 +141,8 @@ def _slots(state: ServerState, target: CdcTarget) -> Iterator[Finding]:
     drop = f"drop one that nobody needs: SELECT pg_drop_replication_slot('{idle[0]}'), or " if idle else ""
     yield fail(
         SLOTS,
-        f"max_replication_slots is {most} and {free} are free; {needed} are needed, one of them for the"
-        " first copy" + (f"; not in use: {', '.join(idle[:_SHOWN])}" if idle else ""),
+        f"max_replication_slots is {most} and {free} are free; {needed} are needed, {target.copies} of them"
+        " for copies" + (f"; not in use: {', '.join(idle[:_SHOWN])}" if idle else ""),
         f"{drop}ALTER SYSTEM SET max_replication_slots = {most + needed - free}, {_RESTART}",
     )
 
@@ -172,14 +176,14 @@ def quoted_or_plain(name: str) -> str:
     return name if plain else quoted(name)
 
 
-def _walsenders(state: ServerState) -> Iterator[Finding]:
+def _walsenders(state: ServerState, needed: int) -> Iterator[Finding]:
     most = int(state.settings["max_wal_senders"])
     free = most - state.walsenders
-    if free < 1:
+    if free < needed:
         yield fail(
             WALSENDERS,
-            f"max_wal_senders is {most}, and none is free; the first copy needs one",
-            f"ALTER SYSTEM SET max_wal_senders = {most + 1 - free}, {_RESTART}",
+            f"max_wal_senders is {most}, and {free or 'none'} is free; the first copy needs {needed}",
+            f"ALTER SYSTEM SET max_wal_senders = {most + needed - free}, {_RESTART}",
         )
     else:
         yield ok(WALSENDERS, f"max_wal_senders is {most}, {free} are free")
@@ -326,7 +330,7 @@ def _publication(state: ServerState, name: str, target: CdcTarget) -> Iterator[F
         yield fail(PUBLICATION, f"there is no publication {name} in {state.database}", statement)
         return
     yield from _published_operations(found)
-    yield from _published_tables(found, tables)
+    yield from _published_tables(found, tables, target)
     yield from _own_tables(found, target.own_tables)
 
 
@@ -348,7 +352,9 @@ def _published_operations(found: PublicationState) -> Iterator[Finding]:
         )
 
 
-def _published_tables(found: PublicationState, wanted: list[SourceTableState]) -> Iterator[Finding]:
+def _published_tables(
+    found: PublicationState, wanted: list[SourceTableState], target: CdcTarget
+) -> Iterator[Finding]:
     alter = f"ALTER PUBLICATION {quoted_or_plain(found.name)}"
     there = {each.name: each for each in found.tables}
     missing = [each for each in wanted if each.name not in there]
@@ -358,6 +364,14 @@ def _published_tables(found: PublicationState, wanted: list[SourceTableState]) -
                 PUBLICATION,
                 f"{found.name} has changes of {table.name} under the names of its partitions, if at all",
                 f"{alter} SET (publish_via_partition_root = true)",
+            )
+        elif target.adds_tables and table.is_owned:
+            yield ok(PUBLICATION, f"{found.name} lacks {table.name}, and the next discovery adds it")
+        elif target.follows_published:
+            yield warn(
+                PUBLICATION,
+                f"{found.name} lacks {table.name}, so it is not followed",
+                f"{alter} ADD TABLE {table.name}, or add it to `exclude`",
             )
         else:
             yield fail(PUBLICATION, f"{found.name} lacks {table.name}", f"{alter} ADD TABLE {table.name}")
