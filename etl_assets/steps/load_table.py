@@ -295,8 +295,7 @@ class _Load:
                 write = Rewrite(
                     base_version=base, write=known.write, transaction=self.transaction, cursors=self.cursors
                 )
-                wait_seconds = self.context.lock_wait_seconds
-                return commit_rewrite(self.table, write, wait_seconds=wait_seconds), 0
+                return commit_rewrite(self.table, write, wait_seconds=self.context.lock_wait_seconds), 0
             new = None
         if new is None:
             rows, truncated = self._rows_to_merge(last, snapshot)
