@@ -247,7 +247,7 @@ class Campaign:
         self._worker = self._world.shop.home.start("worker", failpoint=failpoint)
 
     def _wait_until_working(self) -> None:
-        """Wait until the worker follows the capture, or has come to its failpoint; most of a start is Java's."""
+        """Wait until the worker follows the capture, or has come to its failpoint."""
         worker, deadline = self._worker, time.monotonic() + 90
         assert worker is not None  # the round has started it
         while worker.wait(0) is None and "working on the sources" not in worker.err:
