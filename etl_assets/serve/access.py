@@ -117,10 +117,12 @@ class AccessRule:
         if is_navigation(request):
             wanted = f"/login?next={quote(request.url.path)}"
             return ProblemDetails(303, "login-needed", "log in", headers={"Location": wanted})
+        detail = "there is no login, or it has ended: log in at /login, or send `Authorization: Bearer`"
         return ProblemDetails(
             401,
             "login-needed",
-            "the login has ended: log in again at /login",
+            detail,
+            errors=[{"message": detail}],  # where a client of GraphQL looks for it
             headers={"WWW-Authenticate": "Bearer"},
         )
 

@@ -64,7 +64,7 @@ def for_browser(headers: Iterable[tuple[str, str]], path: str, address: str) -> 
     }
     dropped = _OF_THE_CONNECTION | _OF_THIS_SERVER | of_connection
     found = {name: value for name, value in given if name not in dropped}
-    if "location" in found:
+    if found.get("location", "").startswith(f"{address}/"):
         found["location"] = found["location"].removeprefix(address)
     is_page = found.get("content-type", "").startswith(("text/html", "image/svg", "application/xhtml"))
     if is_page and path not in _SCRIPTS_OF_ITS_OWN:

@@ -29,7 +29,8 @@ SLOW_SECONDS = 30.0
 """How long either side may take to accept a message."""
 MAX_ANSWER_BYTES = 32 << 20
 _GOING_AWAY, _NOT_TEXT, _NOT_ALLOWED, _FAILED = 1001, 1003, 1008, 1011
-_PROTOCOLS = ("graphql-ws", "graphql-transport-ws")
+_PROTOCOL = Subprotocol("graphql-ws")
+"""The one that Dagster speaks."""
 _STARTS = ("start", "subscribe")
 
 
@@ -68,15 +69,17 @@ class LiveUpdates:
             check: Raises `ProblemDetails` when the login no longer allows it.
 
         Raises:
-            ProblemDetails: 502 without a webserver, 503 with too many websockets.
+            ProblemDetails: 400 for another protocol, 502 without a webserver, 503 with too many websockets.
         """
+        if _PROTOCOL not in browser.scope["subprotocols"]:
+            raise ProblemDetails(400, "protocol-unknown", f"offer the protocol {_PROTOCOL} of websockets")
         if self._open >= self._settings.max_websockets:
             raise ProblemDetails(
                 503, "too-many-websockets", "too many pages are open: raise `serve.ui.max_websockets`"
             )
         self._open += 1
         try:
-            async with await self._connect(browser.scope["subprotocols"]) as webserver:
+            async with await self._connect() as webserver:
                 await browser.accept(webserver.subprotocol)
                 ended = await _first_end(
                     _from_browser(browser, webserver), _to_browser(browser, webserver), _watch(check)
@@ -85,12 +88,12 @@ class LiveUpdates:
         finally:
             self._open -= 1
 
-    async def _connect(self, offered: list[str]) -> ClientConnection:
+    async def _connect(self) -> ClientConnection:
         address = self._settings.address.removeprefix("http://")
         try:
             return await _Connect(
                 f"ws://{address}{PATH_PREFIX}/graphql",
-                subprotocols=[Subprotocol(each) for each in offered if each in _PROTOCOLS] or None,
+                subprotocols=[_PROTOCOL],
                 compression=None,
                 proxy=None,
                 open_timeout=CONNECT_SECONDS,
