@@ -60,7 +60,7 @@ defs = dg.Definitions(assets=[first, second])
 _INSTANCE = """
 telemetry: {enabled: false}
 nux: {enabled: false}
-run_coordinator: {module: dagster, class: DefaultRunCoordinator}
+run_coordinator: {module: dagster._core.run_coordinator, class: DefaultRunCoordinator}
 """
 
 
