@@ -21,6 +21,7 @@ from etl_assets.failpoints import Failpoint
 from etl_assets.observability import log_checks
 from etl_assets.observability.findings import Status
 from etl_assets.sources.captures import log_reader
+from etl_assets.sources.captures.captured_table import CapturedTable
 from etl_assets.sources.captures.connect import close_readers, table_states
 from etl_assets.sources.captures.phases import TablePhase
 from etl_assets.sources.captures.spool import Spool
@@ -263,6 +264,25 @@ def test_changes_that_another_process_takes_away_meanwhile_let_the_step_be_repea
         shop.ingest("film")
     monkeypatch.undo()
     assert shop.states()["film"].error is None
+    shop.ingest("film")
+    assert shop.held("film") == shop.source("film")
+
+
+def test_a_run_ends_although_the_database_is_written_all_the_time(shop, monkeypatch):
+    shop.make_tables("film", "actor")
+    shop.discover()
+    shop.settle("film", "actor")
+    plan, plans = CapturedTable.plan, []
+
+    def written_meanwhile(source, positions, **limits):
+        plans.append(positions)
+        assert len(plans) < 20
+        shop.execute("UPDATE film SET n = n + 1 WHERE id = 1", "UPDATE actor SET n = n + 1 WHERE id = 1")
+        return plan(source, positions, **limits)
+
+    monkeypatch.setattr(CapturedTable, "plan", written_meanwhile)
+    assert shop.ingest("film").commits < 4
+    monkeypatch.undo()
     shop.ingest("film")
     assert shop.held("film") == shop.source("film")
 
