@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from etl_assets.errors import ControlStoreUnavailable
 from etl_assets.settings import load_settings
 from etl_assets.sources.captures.connect import close_readers, table_states
 from etl_assets.sources.captures.phases import TablePhase
@@ -58,3 +59,29 @@ def test_a_token_sees_the_tables_of_its_pipelines_and_other_tenants_none(service
     assert RestClient(service, scopes=["read"], tenant="acme").get(PATH).status_code == 404
     assert RestClient(service, scopes=["ingest"]).get(PATH).status_code == 403
     assert RestClient(service, scopes=["read"]).get("/v1/captures/none/tables").status_code == 404
+
+
+def test_metrics_name_tables_in_error_while_the_server_does_not_answer(service):
+    lines = RestClient(service, scopes=["read"]).get("/metrics").text.splitlines()
+    assert "etl_assets_captures_read 1" in lines
+    assert 'etl_assets_capture_up{capture="shop"} 0' in lines
+    assert 'etl_assets_capture_tables{capture="shop",phase="errored"} 1' in lines
+    assert 'etl_assets_capture_tables{capture="shop",phase="init"} 1' in lines
+    assert 'etl_assets_capture_table_errored{capture="shop",table="public.film"} 1' in lines
+    assert 'etl_assets_capture_table_errored{capture="shop",table="public.actor"} 0' in lines
+    assert not any(line.startswith("etl_assets_capture_slot_held_bytes{") for line in lines)
+    others = RestClient(service, scopes=["read"], tenant="acme").get("/metrics").text
+    assert "etl_assets_capture" not in others
+    bound = RestClient(service, scopes=["read"], pipelines=("shop_film",)).get("/metrics").text
+    assert 'table="public.film"' in bound
+    assert "public.actor" not in bound
+
+
+def test_figures_that_cannot_be_read_do_not_take_the_others_away(service, monkeypatch):
+    def unreachable(settings):
+        raise ControlStoreUnavailable("it does not answer", fix="start it", store="s")
+
+    monkeypatch.setattr("etl_assets.control.routes.metrics.read_figures", unreachable)
+    lines = RestClient(service, scopes=["read"]).get("/metrics").text.splitlines()
+    assert "etl_assets_captures_read 0" in lines
+    assert any(line.startswith("etl_assets_declared_pipelines{") for line in lines)
