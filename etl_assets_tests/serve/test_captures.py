@@ -9,8 +9,9 @@ import pytest
 from etl_assets.errors import ControlStoreUnavailable
 from etl_assets.settings import load_settings
 from etl_assets.sources.captures.connect import close_readers, table_states
-from etl_assets.sources.captures.phases import TablePhase
+from etl_assets.sources.captures.phases import TablePhase, TableRetry
 from etl_assets.sources.captures.table_states import CapturedTableState
+from etl_assets.sources.captures.table_view import TableView
 from etl_assets_tests.serve.rest_calls import RestClient, new_service
 from etl_assets_tests.serve.server_process import write_installation
 
@@ -85,3 +86,14 @@ def test_figures_that_cannot_be_read_do_not_take_the_others_away(service, monkey
     lines = RestClient(service, scopes=["read"]).get("/metrics").text.splitlines()
     assert "etl_assets_captures_read 0" in lines
     assert any(line.startswith("etl_assets_declared_pipelines{") for line in lines)
+
+
+def test_an_error_says_what_ends_it_after_the_solution(service):
+    (_, film) = RestClient(service, scopes=["read"]).get(PATH).json()["data"]
+    assert film["error"]["ended_by"] == "etl-assets cdc rollback shop public.film"
+    state = next(each for each in table_states(load_settings()).of_capture("shop") if each.error)
+    copied = state.failed("gone", "see why", needs_copy=True)
+    assert copied.error.ended_by("shop", "public.film") == "etl-assets cdc rollback shop public.film --copy"
+    timed = state.failed("no key", "add one", TableRetry.TIMED)
+    line = TableView(state=timed, committed_lsn=0, lag_bytes=None, lag_seconds=0.0).line()
+    assert "then (timed): by itself, at the next discovery; at once: etl-assets cdc discover shop" in line
