@@ -93,6 +93,7 @@ def test_an_error_says_what_ends_it_after_the_solution(service):
     assert film["error"]["ended_by"] == "etl-assets cdc rollback shop public.film"
     state = next(each for each in table_states(load_settings()).of_capture("shop") if each.error)
     copied = state.failed("gone", "see why", needs_copy=True)
+    assert copied.error is not None
     assert copied.error.ended_by("shop", "public.film") == "etl-assets cdc rollback shop public.film --copy"
     timed = state.failed("no key", "add one", TableRetry.TIMED)
     line = TableView(state=timed, committed_lsn=0, lag_bytes=None, lag_seconds=0.0).line()
