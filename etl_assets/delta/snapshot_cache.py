@@ -15,10 +15,8 @@ from etl_assets.delta.log.entries import (
 )
 from etl_assets.delta.snapshot import Snapshot
 
-"""A worker looks at all its tables in turn: with fewer than it has, every look would read every log. A capture of
-100 tables has some 300.
-"""
-A capture of 100 tables has some 300."""
+_REMEMBERED_TABLES = 512
+"""A worker looks at all its tables in turn: with fewer than it has, every look would read every log."""
 _REMEMBERED_VERSIONS = 2
 """A step asks for the version it builds on and, after its commit, for the new one."""
 
