@@ -245,7 +245,7 @@ def _without_nulls(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
         else:
             filled = pa.array([zero]).cast(type_)[0]
         place = rows.column_names.index(name)
-        rows = rows.set_column(place, name, _call("fill_null", rows.column(name), filled))
+        rows = rows.set_column(place, name, _call("coalesce", rows.column(name), filled))
     return rows
 
 

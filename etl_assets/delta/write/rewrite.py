@@ -102,11 +102,10 @@ def _execute(table: Table, rewrite: Rewrite, place: Place, writer: str) -> None:
 
     new = write_files(table, place.path, snapshot, write)
     (done,) = written
-    stay, gone = sum(file.rows for file in new.files) - done.inserted, sum(file.rows for file in done.removed)
-    if stay != gone - done.deleted and all(file.tells_rows for file in done.removed):
-        raise RuntimeError(
-            f"{gone} rows of {table.name}, of which {done.deleted} are deleted, became {stay} when rewritten"
-        )
+    stay = sum(file.rows for file in new.files) - done.inserted
+    wanted = sum(file.rows for file in done.removed) - done.deleted
+    if stay != wanted and all(file.tells_rows for file in done.removed):
+        raise RuntimeError(f"{wanted} rows of {table.name} became {stay} when rewritten")
     transaction = rewrite.transaction
     entry = NewEntry(
         operation="MERGE",
