@@ -214,12 +214,17 @@ def stored_pieces(
     import pyarrow as pa
 
     fixed = {name: value_of(text, contract.column(name).type) for name, text in partition.items()}
-    for piece in pieces_of(path, schema, at_once=at_once):
-        for place, field in enumerate(schema):
-            if field.name in fixed:
-                values = pa.repeat(pa.scalar(fixed[field.name], field.type), piece.num_rows)
-                piece = piece.set_column(place, field, values)
-        yield piece
+    # A file has no partition columns. One other column tells its number of rows.
+    there = [field for field in schema if field.name not in fixed]
+    there = there or [field for field in data_file_schema(contract) if field.name not in fixed][-1:]
+    for piece in pieces_of(path, pa.schema(there), at_once=at_once):
+        columns = [
+            pa.repeat(pa.scalar(fixed[field.name], field.type), piece.num_rows)
+            if field.name in fixed
+            else piece.column(field.name)
+            for field in schema
+        ]
+        yield pa.table(columns, schema=schema)
 
 
 def read_columns(contract: TableContract, files: Sequence[Path], names: Sequence[str]) -> pa.Table:
