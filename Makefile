@@ -24,11 +24,11 @@ help: ## List the targets (this)
 setup: $(INSTALLED) ## Set up .venv, Java, Delta's jars and the archive of classes; at once when nothing changed (PYTHON=python3.12)
 	@$(BIN)/python -m etl_assets.runtime setup
 
-demo: setup ## Run the pipeline over made-up events, or over ORDERS=folder (DAYS=7 EVENTS=100000 DOMAINS=1); STACK=full: real servers
+demo: setup ## Run the pipeline over made-up events, or over ORDERS=folder (DAYS=7 EVENTS=100000 DOMAINS=1); STACK=full, STACK=cdc: real servers
 	@$(BIN)/etl-assets demo $(if $(ORDERS),--orders "$(ORDERS)") $(if $(DAYS),--days "$(DAYS)") \
 		$(if $(EVENTS),--events "$(EVENTS)") $(if $(DOMAINS),--domains "$(DOMAINS)") $(if $(STACK),--stack "$(STACK)")
 
-dev: setup ## Open the Dagster UI, with its daemons, on the instance of the demo; STACK=full: with real servers
+dev: setup ## Open the Dagster UI, with its daemons, on the instance of the demo; STACK=full, STACK=cdc: with real servers
 	@$(BIN)/etl-assets dev $(if $(STACK),--stack "$(STACK)")
 
 test: setup ## Run the tests, without the long forms of some, in PROCESSES=2 at once

@@ -25,12 +25,20 @@ out.
 """
 
 
-def demo_over_servers(ui: Sequence[str]) -> int:
-    """Run the demo over real servers and open the UI on it, with options of `etl-assets dev`.
+def demo_over_servers(stack: str, ui: Sequence[str]) -> int:
+    """Run a demo over real servers and open the UI on it.
+
+    Args:
+        stack: `full`, or `cdc`: PostgreSQL alone, whose tables a capture follows.
+        ui: Options of `etl-assets dev`.
 
     Returns:
         The exit code.
     """
+    if stack == "cdc":
+        from etl_assets.stack.cdc_demo.command import TRANSACTIONS, run_cdc_demo
+
+        return run_cdc_demo(transactions=TRANSACTIONS, as_json=False, ui=ui)
     from etl_assets.orders.stack_demo.command import EVENTS, run_full_stack
 
     return run_full_stack(events=EVENTS, as_json=False, ui=ui)

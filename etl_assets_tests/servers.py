@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TypeVar
 
+import psycopg
 import pytest
 
 from etl_assets.stack.kafka import KafkaServer
@@ -25,6 +26,8 @@ from etl_assets.stack.postgres import PostgresServer
 from etl_assets.stack.s3 import S3Server
 
 AnyServer = TypeVar("AnyServer", bound=ManagedServer)
+POSTGRES_BINARIES = "POSTGRES_BINARIES"
+"""Environment variable that names the `bin` folder of another version of PostgreSQL; see CONTRIBUTING.md."""
 _borrowed, _own = ExitStack(), ExitStack()
 """What this process uses of others, and what it has started."""
 
@@ -32,7 +35,20 @@ _borrowed, _own = ExitStack(), ExitStack()
 @pytest.fixture(scope="session")
 def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> PostgresServer:
     """PostgreSQL with `wal_level=logical`; commits are not forced to the disk."""
-    return _shared("postgres", partial(PostgresServer, durable=False), tmp_path_factory)
+    make = partial(PostgresServer, durable=False, binaries=postgres_binaries())
+    return _shared("postgres", make, tmp_path_factory)
+
+
+def postgres_binaries() -> Path | None:
+    """Return the folder of the PostgreSQL that `POSTGRES_BINARIES` names; None: the newest one installed."""
+    named = os.environ.get(POSTGRES_BINARIES)
+    return None if named is None else Path(named)
+
+
+def needs_postgres(session: psycopg.Connection, version: int) -> None:
+    """Skip a test on a server that is older, and does not have what the test is about."""
+    if session.info.server_version < version * 10_000:
+        pytest.skip(f"PostgreSQL has this from version {version} on")
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """cdc_table: a table of PostgreSQL by its log: the first copy, and the updates of a fifth of its rows.
 
-The copy beside a bare COPY into Arrow and an append by delta-rs; the updates beside dlt's merge of the
-changed rows, which it gets as Python objects and does not have to find.
+The copy beside a bare COPY into Arrow and an append by delta-rs; the updates beside dlt's incremental merge,
+which finds the changed rows by an indexed time. Both begin with the same rows and make the same updates.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from benchmarks.options import Options, script_environment
 from benchmarks.peers import Peer, python_of
 from benchmarks.report import Figure, figure
 from benchmarks.scripts import dlt_merge, sql_to_delta_by_hand
-from benchmarks.scripts.cdc_by_platform import APPLIED, CHANGED, COPIED, WARM, change
+from benchmarks.scripts.cdc_by_platform import APPLIED, CHANGED, COPIED, WARM
 from benchmarks.sql_database import COLUMNS, QUERY, SalesDatabase, sales_database, spark_of
 
 CASE = "cdc_table"
@@ -29,12 +29,11 @@ def run(options: Options) -> list[Figure]:
     """Measure the case."""
     work = options.folder / CASE
     with sales_database(options.events) as database:
-        files = _files(database, empty_folder(work / "files"), options.events)
         python = python_of(Peer.DLT, options.folder)
         sides = {
             OURS: lambda: _ours(options, database, work),
             BY_HAND: lambda: _by_hand(options, database, work),
-            DLT: lambda: _dlt(options, python, files, work),
+            DLT: lambda: _dlt(options, python, database, work),
         }
         measured = interleaved(options.runs, sides)
     shutil.rmtree(work, ignore_errors=True)
@@ -42,6 +41,7 @@ def run(options: Options) -> list[Figure]:
 
 
 def _ours(options: Options, database: SalesDatabase, work: Path) -> Measured:
+    _begin_again(database)
     _execute(database, "ALTER TABLE sale REPLICA IDENTITY FULL")
     pipeline = {
         "name": "sale",
@@ -86,36 +86,31 @@ def _by_hand(options: Options, database: SalesDatabase, work: Path) -> Measured:
     return _whole(measured, {"sale": options.events})
 
 
-def _dlt(options: Options, python: str, files: tuple[Path, Path], work: Path) -> Measured:
-    told = {"home": str(empty_folder(work / "dlt")), "all": str(files[0]), "changed": str(files[1])}
-    measured = run_script("dlt_merge", told, script_environment(), python=python)
+def _dlt(options: Options, python: str, database: SalesDatabase, work: Path) -> Measured:
+    _begin_again(database)
+    measured = run_script(
+        "dlt_merge",
+        {
+            "home": str(empty_folder(work / "dlt")),
+            "address": database.address,
+            "rows": options.events,
+            "every": _EVERY,
+        },
+        {**script_environment(), **database.environment},
+        python=python,
+        servers=[database.server],
+    )
     return _whole(measured, {"rows": options.events})
 
 
-def _files(database: SalesDatabase, folder: Path, rows: int) -> tuple[Path, Path]:
-    """Write all rows, and those that change, as Parquet files; the rows of the database are changed once."""
-    import psycopg
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    types = [pa.int64(), pa.string(), pa.decimal128(18, 2), pa.bool_(), pa.timestamp("us", "UTC")]
-    schema = pa.schema(list(zip(COLUMNS, types, strict=True)))
-
-    def written(name: str, where: str) -> Path:
-        with psycopg.connect(database.address) as session:
-            found = session.execute(f"{QUERY} WHERE {where}".encode()).fetchall()
-        pq.write_table(
-            pa.Table.from_arrays(
-                [pa.array(each, type_) for each, type_ in zip(zip(*found, strict=True), types, strict=True)],
-                schema=schema,
-            ),
-            folder / name,
-        )
-        return folder / name
-
-    everything = written("all.parquet", "true")
-    change(database.address, rows, _EVERY)
-    return everything, written("changed.parquet", f"sale_id % {_EVERY} = 0")
+def _begin_again(database: SalesDatabase) -> None:
+    """Give all rows their first times again, so that the next updates have the newest ones."""
+    _execute(
+        database,
+        "UPDATE sale SET updated_at = '2026-01-01'::timestamptz + sale_id * interval '1 second'"
+        f" WHERE sale_id % {_EVERY} = 0",
+    )
+    _execute(database, "VACUUM ANALYZE sale")
 
 
 def _execute(database: SalesDatabase, statement: str) -> int | None:
@@ -138,7 +133,7 @@ def _figures(measured: dict[str, list[Measured]]) -> list[Figure]:
     load = median([each for runs in measured.values() for each in runs], lambda run: run.load)
     sides = {
         "copy": (COPIED, WARM, BY_HAND, sql_to_delta_by_hand.DONE, sql_to_delta_by_hand.WARM, COPY_TARGET),
-        "apply": (APPLIED, CHANGED, DLT, dlt_merge.MERGED, dlt_merge.LOADED, APPLY_TARGET),
+        "apply": (APPLIED, CHANGED, DLT, dlt_merge.MERGED, dlt_merge.CHANGED, APPLY_TARGET),
     }
     found = []
     for name, (until, since, other, other_until, other_since, target) in sides.items():

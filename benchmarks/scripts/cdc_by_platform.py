@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from benchmarks.marks import mark
 from benchmarks.scripts.arguments import arguments
+from benchmarks.scripts.changed_sales import change
 from benchmarks.scripts.sql_by_platform import SOURCE, TABLE, prepared
 
 WARM, COPIED, CHANGED, READ, APPLIED = "session", "copied", "changed", "read", "applied"
-CHANGE = (
-    "UPDATE sale SET amount = amount + 1, updated_at = updated_at + interval '1 day'"
-    " WHERE sale_id %% %s = 0 AND sale_id BETWEEN %s AND %s"
-)
 
 
 def main() -> None:
@@ -38,18 +35,6 @@ def main() -> None:
         cents=int(amounts[0] * 100),
     )
     spark.stop()
-
-
-def change(address: str, rows: int, every: int) -> None:
-    """Update one row of so many, in transactions of about 1,000."""
-    import psycopg
-
-    with psycopg.connect(address, autocommit=True) as session:
-        session.execute("SET synchronous_commit = off")
-        step = 1_000 * every
-        for first in range(1, rows + 1, step):
-            session.execute(CHANGE, [every, first, first + step - 1])
-        session.execute("CHECKPOINT")
 
 
 if __name__ == "__main__":

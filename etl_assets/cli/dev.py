@@ -30,8 +30,8 @@ _KNOWN_WARNING = "ignore:Function `dev_command` is superseded"
 )
 @click.option(
     "--stack",
-    type=click.Choice(["full"]),
-    help="Run the demo over real servers first, and open the UI on it; they end with it (docs/stack.md).",
+    type=click.Choice(["full", "cdc"]),
+    help="Run that demo over real servers first, and open the UI on it; they end with it (docs/stack.md).",
 )
 def dev(host: str, port: int, engine: bool, log_level: str, stack: str | None) -> None:
     """Open the Dagster UI with all daemons: sensors, backfills, run queue, monitoring.
@@ -46,7 +46,7 @@ def dev(host: str, port: int, engine: bool, log_level: str, stack: str | None) -
         expect_free(host, port)
         options = ["--host", host, "--port", str(port), "--log-level", log_level]
         options.append("--engine" if engine else "--no-engine")
-        sys.exit(demo_over_servers(options))
+        sys.exit(demo_over_servers(stack, options))
     from etl_assets.deployment import WORKSPACE
     from etl_assets.instance import prepare_instance
     from etl_assets.settings import expect_landing_folder, load_settings

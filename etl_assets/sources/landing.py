@@ -149,7 +149,7 @@ class Folders:
                 ignored.append(shown(entry.name))
             elif shown(entry.name) != entry.name:
                 raise self._unnameable(day, entry.name)
-            elif now_ns - entry.mtime_ns < settle_seconds * 1e9:
+            elif settle_seconds > 0 and now_ns - entry.mtime_ns < settle_seconds * 1e9:
                 unsettled.append(entry.name)
             else:
                 files.append(self._file(day, entry))

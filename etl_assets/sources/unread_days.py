@@ -94,6 +94,7 @@ class Watched:
         unreadable: Errors of days whose folder cannot be listed.
         files: Number of unread files of the ready days.
         oldest_ns: When the oldest of them was last changed (nanoseconds since 1970); None if there are none.
+        newest_ns: When the newest of them was last changed.
         lag: What a source that is read in ranges has beyond its positions; None for files.
         cursor: Cursor of the next tick; it includes the entries that are never read.
     """
@@ -111,6 +112,7 @@ class Watched:
     changed: tuple[str, ...] = ()
     files: int = 0
     oldest_ns: int | None = None
+    newest_ns: int | None = None
     lag: Lag | None = None
 
     @property
@@ -236,15 +238,24 @@ def watch(
         changed=tuple(changed),
         files=len(unread_files),
         oldest_ns=min((file.mtime_ns for file in unread_files), default=None),
-        # A folder may change within the same clock tick as this listing: the folders of the last seconds are
-        # listed again.
+        newest_ns=max((file.mtime_ns for file in unread_files), default=None),
         cursor=WatchCursor(
-            seen_ns=max(cursor.seen_ns, now_ns - 10_000_000_000),
+            seen_ns=_seen_until(cursor.seen_ns, now_ns, max(modified.values(), default=0)),
             open_days=tuple(sorted(still_open)),
             first_day=first_day,
             unread={day: of_day for day, of_day in sorted(never_read.items()) if of_day.number},
         ),
     )
+
+
+def _seen_until(seen_ns: int, now_ns: int, newest_ns: int) -> int:
+    """Return the time before which folders that were modified are known.
+
+    A folder may change within the same clock tick as its listing: the folders of the last seconds are listed
+    again, and the newest one once more whatever the clock says. The clock of the folder's file system may be
+    behind that of this machine, so nothing later than the newest folder counts as seen.
+    """
+    return max(seen_ns, min(now_ns - 10_000_000_000, newest_ns + (seen_ns >= newest_ns)))
 
 
 def _some(names: Sequence[str], number: int | None = None) -> str:

@@ -1,4 +1,4 @@
-"""The whole stack on one folder: PostgreSQL, an S3-compatible store, Kafka and OpenSearch.
+"""Servers on one folder: PostgreSQL, an S3-compatible store, Kafka and OpenSearch, or PostgreSQL alone.
 
 Belongs here: ports, order, who may start them, the list of what runs. Does not belong here: a server's own
 settings, and databases, topics or buckets in them (`orders/stack_demo/`).
@@ -12,7 +12,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -41,11 +41,11 @@ ROOTS_CLUSTERS = Path("/var/lib/etl-assets")
 _PAUSE_SECONDS = 3.0
 
 
-class FullStack:
-    """All servers, started one after another and ended together.
+class ServerStack:
+    """Servers on one folder, started one after another and ended together.
 
     They end with this process, however it ends: the kernel kills them if it is killed. Their data stays in
-    the folder, but for the store's objects.
+    the folder.
 
     Args:
         folder: Folder of the servers' data and logs.
@@ -70,12 +70,7 @@ class FullStack:
             end_left_over(self.folder)
             self._exits.callback(write_running, self.folder, ())
             self.ports = choose_ports(self.folder)
-            say = self._say
-            self.postgres = PostgresServer(place_of_cluster(self.folder), self.ports["postgres"])
-            self.s3 = S3Server(self.folder / "s3", self.ports["s3"])
-            self.kafka = KafkaServer(self.folder / "kafka", self.ports["kafka"], say=say)
-            self.search = OpenSearchServer(self.folder / "opensearch", self.ports["opensearch"], say=say)
-            for server in (self.postgres, self.s3, self.kafka, self.search):
+            for server in self._servers():
                 self.start(server)
         except BaseException:
             self._exits.close()
@@ -110,6 +105,30 @@ class FullStack:
         running = [running_server(each.name, each.address, each.pid) for each in self._running]
         write_running(self.folder, running)
         self._say(f"    {server.name}: ready after {time.monotonic() - began:.1f} s")
+
+    def _servers(self) -> Sequence[ManagedServer]:
+        """Return the servers, in the order of their start."""
+        raise NotImplementedError
+
+
+class FullStack(ServerStack):
+    """PostgreSQL, an S3-compatible store, whose objects are in memory only, Kafka and OpenSearch."""
+
+    def _servers(self) -> Sequence[ManagedServer]:
+        folder, ports, say = self.folder, self.ports, self._say
+        self.postgres = PostgresServer(place_of_cluster(folder), ports["postgres"])
+        self.s3 = S3Server(folder / "s3", ports["s3"])
+        self.kafka = KafkaServer(folder / "kafka", ports["kafka"], say=say)
+        self.search = OpenSearchServer(folder / "opensearch", ports["opensearch"], say=say)
+        return self.postgres, self.s3, self.kafka, self.search
+
+
+class PostgresStack(ServerStack):
+    """PostgreSQL alone, with a log that captures can read."""
+
+    def _servers(self) -> Sequence[ManagedServer]:
+        self.postgres = PostgresServer(place_of_cluster(self.folder), self.ports["postgres"])
+        return (self.postgres,)
 
 
 @contextmanager

@@ -59,6 +59,8 @@ class PostgresServer(ManagedServer):
         settings: More settings by name, or others than `SETTINGS`.
         durable: Whether a commit reaches the disk before it is answered. False is for tests: a commit then
             survives `kill`, but not a power cut.
+        binaries: Folder with the programs of another version; those of the newest server on this machine by
+            default.
     """
 
     name = "PostgreSQL"
@@ -71,8 +73,10 @@ class PostgresServer(ManagedServer):
         *,
         settings: Mapping[str, str] | None = None,
         durable: bool = True,
+        binaries: Path | None = None,
     ) -> None:
         super().__init__(folder, port)
+        self._binaries = binaries
         self.settings = {**SETTINGS, "fsync": "on" if durable else "off", **(settings or {})}
         self._data = self.folder / "data"
         self._password_file = self.folder / "password"
@@ -95,7 +99,7 @@ class PostgresServer(ManagedServer):
         return f"postgresql://{USER}:{self.password}@{HOST}:{port or self.port}/{database}"
 
     def _launch(self) -> ServerProcess:
-        binaries = find_binaries()
+        binaries = self._binaries or find_binaries()
         account = _account()
         if not (self._data / "PG_VERSION").exists():
             self._create(binaries, account)

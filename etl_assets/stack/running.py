@@ -21,6 +21,8 @@ from etl_assets.processes import namespace, since_1970, started_at
 
 DEMO_HOME = "stack"
 """The home folder of the demo over all servers, below the one that ETL_ASSETS_HOME names."""
+CDC_HOME = "cdc"
+"""The home folder of the demo of a capture, below the one that ETL_ASSETS_HOME names."""
 SERVERS = "servers"
 """Folder of the servers in a home folder."""
 _FILE = "running.json"
@@ -57,8 +59,8 @@ class RunningServer:
 
 
 def servers_folders(home: Path) -> tuple[Path, ...]:
-    """Return where the servers of a home folder, or of the demo's below it, have their folders."""
-    return home / SERVERS, home / DEMO_HOME / SERVERS
+    """Return where the servers of a home folder, or of the demos' below it, have their folders."""
+    return home / SERVERS, home / DEMO_HOME / SERVERS, home / CDC_HOME / SERVERS
 
 
 def running_server(name: str, address: str, pid: int) -> RunningServer:

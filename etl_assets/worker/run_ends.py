@@ -88,53 +88,71 @@ class RunEnds:
             error = SourceUnreadable(f"{day}: {why}", fix="see what it names, then `retry`", file=f"{day}")
             self._runs.fail(feed.pipeline.name, error)
             return False
-        if found.lag is not None and found.lag.records is not None:
-            run.progress.setdefault("first_records", found.lag.records)
+        self._note_first_look(run, found)
         stage = feed.pipeline.path[0]
         domain = place(self._settings.placement(), stage.name)
         # Days that have something unread, of which nothing was read: another process has just read it.
         is_read = bool(found.ready and read_nothing) or has_read_all(
             found,
             begun=run.begun,
-            now=dt.datetime.now(dt.UTC),
+            elapsed_seconds=time.monotonic() - run.progress["first_look"],
             settle_seconds=source_of(stage, self._settings, domain).settle_seconds,
             read=run.progress.get("read", 0.0),
             first_records=run.progress.get("first_records"),
+            newest_ns=run.progress.get("newest_ns"),
         )
         if is_read:
             run.progress["source_read"] = time.monotonic()
         return is_read
+
+    @staticmethod
+    def _note_first_look(run: CarriedRun, found: Watched) -> None:
+        """Keep what a run has to read, as of its first look at the source."""
+        progress = run.progress
+        if found.lag is not None and found.lag.records is not None:
+            progress.setdefault("first_records", found.lag.records)
+        # Files that were left alone at first, or in days that were left to a later look, are the run's too.
+        if not progress.get("has_seen_all_files"):
+            progress.setdefault("first_look", time.monotonic())
+            if found.newest_ns is not None:
+                progress["newest_ns"] = max(progress.get("newest_ns", 0), found.newest_ns)
+            progress["has_seen_all_files"] = not (found.left or found.unsettled)
 
 
 def has_read_all(
     found: Watched,
     *,
     begun: dt.datetime,
-    now: dt.datetime,
+    elapsed_seconds: float,
     settle_seconds: float,
     read: float,
     first_records: float | None,
+    newest_ns: float | None,
 ) -> bool:
     """Return whether all that is unread came after the run began.
 
+    The clock of this process may differ from that of a source, so times of a source are compared with
+    each other, where it gives any.
+
     Args:
         found: What is unread, by a look after the run began.
-        begun: When the run began.
-        now: When the look was.
+        begun: When the run began, by this process's clock.
+        elapsed_seconds: How long ago the first look was.
         settle_seconds: How long a file is left alone after a change. One that is still left alone later
             than that has changed since.
         read: Records that the run has read.
         first_records: Records that were unread at its first look, if the source counts them.
+        newest_ns: When the newest file that was unread at the first look was changed; None if there was none.
     """
     if found.left:
         return False
-    if found.unsettled and now < begun + dt.timedelta(seconds=settle_seconds):
+    if found.unsettled and elapsed_seconds < settle_seconds:
         return False
-    if found.files and (found.oldest_ns is None or found.oldest_ns <= begun.timestamp() * 1e9):
+    if found.files and (found.oldest_ns is None or (newest_ns is not None and found.oldest_ns <= newest_ns)):
         return False
     lag = found.lag
     if lag is None or lag.records == 0:
         return True
-    if lag.oldest is not None and lag.oldest > begun:
+    if first_records is not None and read >= first_records:
         return True
-    return first_records is not None and read >= first_records
+    return lag.records is None and lag.oldest is not None and lag.oldest > begun

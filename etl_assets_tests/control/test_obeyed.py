@@ -154,6 +154,10 @@ def watched(**found: Any) -> Watched:
     return Watched(cursor=WatchCursor(), **{**none, **found})
 
 
+NEWEST_NS = int(later(3_600).timestamp() * 1e9)
+"""The clock of the files is an hour ahead."""
+
+
 @pytest.mark.parametrize(
     ("found", "after", "read", "is_read"),
     [
@@ -161,11 +165,13 @@ def watched(**found: Any) -> Watched:
         (watched(left=1), 0, 0, False),
         (watched(unsettled=1), 1, 0, False),
         (watched(unsettled=1), 3, 0, True),
-        (watched(files=1, oldest_ns=int(later(-1).timestamp() * 1e9)), 9, 0, False),
-        (watched(files=1, oldest_ns=int(later(1).timestamp() * 1e9)), 9, 0, True),
+        (watched(files=1, oldest_ns=NEWEST_NS), 9, 0, False),
+        (watched(files=1, oldest_ns=NEWEST_NS + 1), 9, 0, True),
         (watched(lag=Lag(records=0, oldest=None)), 0, 0, True),
         (watched(lag=Lag(records=5, oldest=later(-1))), 0, 0, False),
-        (watched(lag=Lag(records=5, oldest=later(1))), 0, 0, True),
+        (watched(lag=Lag(records=5, oldest=later(1))), 0, 0, False),
+        (watched(lag=Lag(records=None, oldest=later(-1))), 0, 0, False),
+        (watched(lag=Lag(records=None, oldest=later(1))), 0, 0, True),
         (watched(lag=Lag(records=5, oldest=None)), 0, 99, False),
         (watched(lag=Lag(records=5, oldest=None)), 0, 100, True),
         (watched(lag=Lag(records=None, oldest=None)), 0, 0, False),
@@ -173,5 +179,11 @@ def watched(**found: Any) -> Watched:
 )
 def test_a_run_has_read_all_once_what_is_unread_came_after_it_began(found, after, read, is_read):
     assert is_read is has_read_all(
-        found, begun=NOW, now=later(after), settle_seconds=2, read=read, first_records=100
+        found,
+        begun=NOW,
+        elapsed_seconds=after,
+        settle_seconds=2,
+        read=read,
+        first_records=100,
+        newest_ns=NEWEST_NS,
     )

@@ -87,6 +87,15 @@ def full_stack(page: Page, url: str, day: str) -> None:
     page.wait_for_timeout(_FADES_MS)
 
 
+def captured_tables(page: Page, url: str, day: str) -> None:
+    """The captured tables of `etl-assets dev --stack cdc`; each one's group is closed."""
+    page.goto(f"{url}/asset-groups", wait_until="domcontentloaded")
+    page.get_by_text("shop_film_rental_film").first.wait_for()
+    page.get_by_text("Hide navigation").click()
+    page.get_by_label("panel_show_right").last.click()
+    page.wait_for_timeout(2 * _FADES_MS)
+
+
 PICTURES: dict[str, Callable[[Page, str, str], None]] = {
     "asset-graph.png": asset_graph,
     "outcomes-chart.png": outcomes_chart,
@@ -97,6 +106,7 @@ ON_REQUEST: dict[str, Callable[[Page, str, str], None]] = {
     "failure-domains-after.png": failure_domains,
     "declared-pipeline.png": declared_pipeline,
     "full-stack.png": full_stack,
+    "captured-tables.png": captured_tables,
 }
 
 

@@ -100,7 +100,7 @@ def test_quiet_days_are_not_looked_into(folders, read, monkeypatch):
     for day in range(1, 8):
         put(folders, f"2026-01-0{day}")
         read_all(folders, read, dt.date(2026, 1, day))
-    cursor = watch(folders, read).cursor
+    cursor = watch(folders, read, watch(folders, read).cursor).cursor
     looked: list[dt.date] = []
     list_day = Folders.list_day
     monkeypatch.setattr(
@@ -145,6 +145,22 @@ def test_the_cursor_never_goes_back(folders, read):
     assert watch(folders, read, cursor, now=NOW - dt.timedelta(hours=1)).cursor.seen_ns == cursor.seen_ns
 
 
+def test_a_file_is_found_though_its_clock_is_behind(folders, read):
+    put(folders, "2026-01-05", mtime_ns=NOW_NS - HOUR_NS)
+    read_all(folders, read, DAY)
+    cursor = START
+    for _ in range(3):
+        cursor = watch(folders, read, cursor).cursor
+    put(folders, "2026-01-06", mtime_ns=NOW_NS - HOUR_NS + 1)
+    assert watch(folders, read, cursor).ready == (NEXT_DAY,)
+
+
+def test_a_file_of_a_clock_ahead_is_closed_at_once_if_files_need_not_settle(folders):
+    put(folders, "2026-01-05", mtime_ns=NOW_NS + HOUR_NS)
+    assert len(folders.list_day(DAY, now_ns=NOW_NS, settle_seconds=0).files) == 1
+    assert folders.list_day(DAY, now_ns=NOW_NS, settle_seconds=2).unsettled == ("a.jsonl",)
+
+
 def test_strangers_are_named(folders, read):
     put(folders, "backup")
     assert watch(folders, read).strangers == ("backup",)
@@ -187,7 +203,7 @@ def test_all_that_is_not_read_is_named_or_counted_at_each_look(folders, read):
         "not read yet because of unfinished files' names (`.` or `_` first, .tmp, .part, .inprogress): 2"
     )
     assert remarks(first) == [unfinished, *lasting]
-    cursor = WatchCursor.load(first.cursor.dump())
+    cursor = WatchCursor.load(watch(folders, read, first.cursor).cursor.dump())
     assert remarks(watch(folders, read, cursor)) == lasting, "quiet days are not looked into again"
     for name in ("b.json", "c.JSONL", "d.jsonl.bz2", "link.jsonl", "pipe.jsonl"):
         (day / name).unlink()

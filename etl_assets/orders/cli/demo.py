@@ -35,7 +35,13 @@ DAYS_PER_RUN = 366
 @click.option(
     "--days", type=click.IntRange(1, 3_660), default=7, show_default=True, help="Days of made-up orders."
 )
-@click.option("--events", type=click.IntRange(1), default=100_000, show_default=True, help="Made-up events.")
+@click.option(
+    "--events",
+    type=click.IntRange(1),
+    default=100_000,
+    show_default=True,
+    help="Made-up events; with --stack cdc, transactions.",
+)
 @click.option(
     "--domains",
     type=click.IntRange(1, 9),
@@ -45,9 +51,9 @@ DAYS_PER_RUN = 366
 )
 @click.option(
     "--stack",
-    type=click.Choice(["full"]),
-    help="Start Kafka, PostgreSQL, OpenSearch and an S3-compatible store, and run pipelines from and to them"
-    " (docs/stack.md).",
+    type=click.Choice(["full", "cdc"]),
+    help="full: start Kafka, PostgreSQL, OpenSearch and an S3-compatible store, and run pipelines from and to"
+    " them; cdc: start PostgreSQL, and follow its tables while they change (docs/stack.md).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 @click.pass_context
@@ -65,7 +71,7 @@ def demo(
     A second run reads nothing twice and says so.
     """
     if stack is not None:
-        context.exit(_full_stack(context, events, as_json=as_json))
+        context.exit(_over_servers(context, stack, events, as_json=as_json))
     from etl_assets.orders.cli.first_day import start_partitions
     from etl_assets.settings import home_folder, load_settings
 
@@ -85,17 +91,21 @@ def demo(
         _show(figures, settings)
 
 
-def _full_stack(context: click.Context, events: int, *, as_json: bool) -> int:
-    """Run the demo over real servers, which has an installation of its own. Returns the exit code."""
+def _over_servers(context: click.Context, stack: str, events: int, *, as_json: bool) -> int:
+    """Run a demo over real servers, which has an installation of its own. Returns the exit code."""
     from click.core import ParameterSource
-
-    from etl_assets.orders.stack_demo.command import EVENTS, run_full_stack
 
     given = {
         name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
     if unused := given & {"orders", "days", "domains"}:
-        raise click.UsageError(f"--{min(unused)} is not for --stack full")
+        raise click.UsageError(f"--{min(unused)} is not for --stack {stack}")
+    if stack == "cdc":
+        from etl_assets.stack.cdc_demo.command import TRANSACTIONS, run_cdc_demo
+
+        return run_cdc_demo(transactions=events if "events" in given else TRANSACTIONS, as_json=as_json)
+    from etl_assets.orders.stack_demo.command import EVENTS, run_full_stack
+
     return run_full_stack(events=events if "events" in given else EVENTS, as_json=as_json)
 
 

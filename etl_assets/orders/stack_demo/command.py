@@ -10,21 +10,17 @@ import datetime as dt
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from types import FrameType
 
 import click
 import yaml
 
 from etl_assets import environment
 from etl_assets.delta.log.durability import write_durably
-from etl_assets.engine.parent import die_with
 from etl_assets.orders.stack_demo import feed, report
 from etl_assets.orders.stack_demo.comparison import PipelineFigures, PipelineTables, compare
 from etl_assets.orders.stack_demo.contents import Contents
@@ -32,14 +28,12 @@ from etl_assets.orders.stack_demo.feed import Lot
 from etl_assets.orders.stack_demo.ingest_server import IngestServer
 from etl_assets.orders.stack_demo.installation import pipeline_names, stack_home, write_example
 from etl_assets.orders.stack_demo.targets import Targets
+from etl_assets.stack.children import call, ended_by_signals
 from etl_assets.stack.full import FullStack
 from etl_assets.stack.running import SERVERS
 
 EVENTS = 30_000
 _LOTS = "lots.json"
-_SAY_EVERY_SECONDS = 10
-_ENDING_SECONDS = 30
-_FIRST_WAIT_SECONDS = 5
 
 
 def run_full_stack(*, events: int, as_json: bool, ui: Sequence[str] | None = None) -> int:
@@ -57,7 +51,7 @@ def run_full_stack(*, events: int, as_json: bool, ui: Sequence[str] | None = Non
 
     home = stack_home(home_folder())
     began = time.monotonic()
-    with _ended_by_signals():
+    with ended_by_signals():
         _say(f"1/4 servers, in {home / SERVERS}")
         with FullStack(home / SERVERS, partial(click.echo, err=True)) as stack:
             demo = _Demo(home, stack)
@@ -103,29 +97,8 @@ class _Demo:
         return 1 if any(each.wrong for each in figures) else 0
 
     def call(self, *arguments: str, tell: bool = False, ended_by: signal.Signals = signal.SIGKILL) -> int:
-        """Run a command of the installation as a child, which ends with this process.
-
-        Args:
-            arguments: The command.
-            tell: Whether to show that it goes on instead of its output.
-            ended_by: What it gets when this process is killed.
-        """
-        process = subprocess.Popen(
-            [sys.executable, "-m", "etl_assets.cli.main", *arguments],
-            env=self._environ,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL if tell else None,
-            preexec_fn=partial(die_with, os.getpid(), ended_by),
-        )
-        began = time.monotonic()
-        try:
-            while True:
-                with suppress(subprocess.TimeoutExpired):
-                    return process.wait(_SAY_EVERY_SECONDS)
-                if tell:
-                    click.echo(f"    under way for {time.monotonic() - began:.0f} s", err=True)
-        finally:
-            _end(process)
+        """Run a command of the installation as a child. Returns its exit code."""
+        return call(self._environ, *arguments, tell=tell, ended_by=ended_by)
 
     def _feed(self, events: int) -> None:
         from etl_assets.serve.tokens import Tokens
@@ -189,36 +162,3 @@ class _Demo:
 
 def _say(text: str) -> None:
     click.echo(f"==> {text}", err=True)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a child. A Ctrl-C in a terminal has reached it as well: it is given time to end by that."""
-    waits: tuple[tuple[signal.Signals | None, float], ...] = (
-        (None, _FIRST_WAIT_SECONDS),
-        (signal.SIGTERM, _ENDING_SECONDS),
-        (signal.SIGKILL, _ENDING_SECONDS),
-    )
-    for number, seconds in waits:
-        if process.poll() is not None:
-            return
-        if number is not None:
-            process.send_signal(number)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(seconds)
-
-
-@contextmanager
-def _ended_by_signals() -> Generator[None]:
-    """Leave the block by an exception at SIGTERM and SIGHUP too, so that everything is ended."""
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    # What is ignored stays so: `nohup` does that.
-    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
-    former = {number: signal.signal(number, leave) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)

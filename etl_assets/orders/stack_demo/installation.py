@@ -7,27 +7,16 @@ Belongs here: files. What a user has changed in them stays, but for the ports. D
 from __future__ import annotations
 
 import datetime as dt
-import re
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-import yaml
-
 from etl_assets.delta.log.durability import write_durably
+from etl_assets.stack.platform_ports import with_ports
 from etl_assets.stack.running import DEMO_HOME, SERVERS
 
 _SUFFIX = ".yaml"
-_ADDRESS = re.compile(r"(?:(?:http://)?127\.0\.0\.1:)?(\d+)")
-_PLACES = (
-    ("kafka", "connections", "events", "bootstrap_servers"),
-    ("postgres", "connections", "shop", "port"),
-    ("opensearch", "connections", "search", "urls"),
-    ("s3", "connections", "lake", "endpoint"),
-    ("http", "serve", "port"),
-)
-"""Where the platform file has the port of each server."""
 _START = "start_date: 2026-01-01"
 
 
@@ -59,29 +48,9 @@ def write_example(home: Path, ports: Mapping[str, int], today: dt.date) -> None:
     except FileNotFoundError:
         (text,) = (text for name, text in _texts() if name == file.name)
         text = text.replace(_START, f"start_date: {today}")
-    corrected = _with_ports(text, ports)
+    corrected = with_ports(text, ports)
     if not file.exists() or corrected != text:
         write_durably(file, corrected.encode())
-
-
-def _with_ports(text: str, ports: Mapping[str, int]) -> str:
-    """Return the platform file with other ports of this machine; the rest of the text stays as it is."""
-    new = {former: str(ports[name]) for name, former in _ports_in(text) if name in ports}
-    if not new:
-        return text
-    return re.sub(rf"\b(?:{'|'.join(new)})\b", lambda found: new[found[0]], text)
-
-
-def _ports_in(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the ports of the servers that a platform file has. Connections that a user took out have none."""
-    content = yaml.safe_load(text)
-    for name, *path in _PLACES:
-        value = content
-        for part in path:
-            value = value.get(part) if isinstance(value, dict) else None
-        address = str(value[0] if isinstance(value, list) and value else value)
-        if found := _ADDRESS.fullmatch(address):
-            yield name, found[1]
 
 
 def _texts(*folders: str) -> Iterator[tuple[str, str]]:

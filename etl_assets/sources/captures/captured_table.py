@@ -23,14 +23,13 @@ from etl_assets.sources.captures.log_reader import CaptureReader
 from etl_assets.sources.captures.phases import TablePhase
 from etl_assets.sources.captures.spool import Segment, SpoolState
 from etl_assets.sources.captures.table_states import CapturedTableState, StateChange, change_state, find_state
-from etl_assets.sources.postgres_cdc import messages as m
 from etl_assets.sources.postgres_cdc.log_position import LOG, LogPosition
 from etl_assets.sources.postgres_cdc.log_server import LogServer
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
 from etl_assets.sources.postgres_cdc.source_table import SourceTable, find_source_table
 from etl_assets.sources.postgres_cdc.staged import SUFFIX
 from etl_assets.sources.postgres_cdc.staged_changes import StagedChangesWriter
-from etl_assets.sources.postgres_cdc.table_copy import TableCopy
+from etl_assets.sources.postgres_cdc.table_copy import TableCopy, last_key
 from etl_assets.sources.ranges import Lag, Positions, RangeRead, ReadRange, StagedFile
 
 _ESTIMATE = "SELECT reltuples::int8 FROM pg_catalog.pg_class WHERE oid = %s"
@@ -315,12 +314,11 @@ class CapturedTable:
             number += 1
         # 2. Write the next rows, and remember the key of the last one.
         limit = self._copy.limit(table, wanted.details["max_records"], wanted.details["max_bytes"])
-        columns = [each.name for each in table.relation.columns]
-        last: m.Values | None = None
-        rows = 0
-        for values in self._copy.rows(table, begin.after, limit):
-            writer.change(m.InsertMessage(None, table.oid, values), place, number)
-            number, rows, last = number + 1, rows + 1, values
+        after, rows = begin.after, 0
+        for columns in self._copy.columns(table, begin.after, limit):
+            writer.rows(columns, place, number)
+            found = len(columns[0])
+            number, rows, after = number + found, rows + found, last_key(table, columns)
         files = list(writer.close())
         # 3. The copy is complete where no more rows came.
         copied = begin.copied + rows
@@ -329,18 +327,11 @@ class CapturedTable:
             return LogPosition(
                 system=begin.system, lsn=begin.lsn, copy_number=begin.copy_number, copied=copied
             ), files
-        assert last is not None  # there were as many rows as wanted
-        keys = tuple(_text(last[columns.index(key)]) for key in table.keys)
         return replace(
             begin,
-            after=keys,
+            after=after,
             snapshot=place,
             rows=number,
             empties=False,
             copied=copied,
         ), files
-
-
-def _text(value: m.Value) -> str:
-    assert isinstance(value, bytes)  # a key is never null
-    return value.decode()

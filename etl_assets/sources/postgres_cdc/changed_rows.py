@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from etl_assets.errors import MessageMalformed, SourceRefused
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
@@ -19,7 +19,6 @@ from etl_assets.sources.postgres_cdc.messages import (
     InsertMessage,
     RelationMessage,
     UpdateMessage,
-    Value,
     Values,
 )
 from etl_assets.sources.postgres_cdc.types import PostgresType, ValuePolicies, value_type
@@ -134,21 +133,15 @@ class RowCollector:
         """
         import pyarrow as pa
 
-        columns: Sequence[Sequence[Value]] = list(zip(*self._rows, strict=True)) or [()] * self._width
-        fields, arrays, refused = [], [], {}
-        for column, texts in zip(self.relation.columns, columns, strict=True):
-            type_ = value_type(column.type_oid, column.type_modifier, types, policies)
-            found = to_arrow(type_, texts)  # no row has UNCHANGED any more
-            fields.append(pa.field(column.name, type_.arrow))
-            arrays.append(found.array)
-            for number, reason in found.refused.items():
-                refused.setdefault(number, f"{column.name}: {reason}")
+        # No row has UNCHANGED any more.
+        columns: Sequence[Sequence[Any]] = list(zip(*self._rows, strict=True)) or [()] * self._width
+        rows, refused = _typed(self.relation, columns, types, policies)
         return ChangedRows(
             relation=self.relation,
             changes=pa.array(self._changes, pa.string()),
             commit_lsns=pa.array(self._lsns, pa.int64()),
             sequences=pa.array(self._sequences, pa.int64()),
-            rows=pa.record_batch(arrays, schema=pa.schema(fields)),
+            rows=rows,
             unchanged=dict(self._unchanged),
             refused=refused,
         )
@@ -179,3 +172,56 @@ class RowCollector:
             kind="row",
             offset=0,
         )
+
+
+def copied_rows(
+    relation: RelationMessage,
+    columns: Sequence[pa.BinaryArray],
+    types: Mapping[int, PostgresType],
+    policies: ValuePolicies,
+    *,
+    lsn: int,
+    first: int,
+) -> ChangedRows:
+    """Return rows of a table as upserts at one place in the log.
+
+    Args:
+        relation: The table.
+        columns: The texts of its columns.
+        types: The types of the server that the columns may have.
+        policies: What becomes of values without an equivalent.
+        lsn: The place.
+        first: Number of the first row there; the others follow it.
+    """
+    import pyarrow as pa
+
+    rows, refused = _typed(relation, columns, types, policies)
+    return ChangedRows(
+        relation=relation,
+        changes=pa.repeat(pa.scalar(ChangeEffect.UPSERT.value), rows.num_rows),
+        commit_lsns=pa.repeat(pa.scalar(lsn, pa.int64()), rows.num_rows),
+        sequences=pa.array(range(first, first + rows.num_rows), pa.int64()),
+        rows=rows,
+        unchanged={},
+        refused=refused,
+    )
+
+
+def _typed(
+    relation: RelationMessage,
+    columns: Sequence[Sequence[bytes | None] | pa.BinaryArray],
+    types: Mapping[int, PostgresType],
+    policies: ValuePolicies,
+) -> tuple[pa.RecordBatch, dict[int, str]]:
+    """Return the values of rows, and why some rows cannot be kept."""
+    import pyarrow as pa
+
+    fields, arrays, refused = [], [], dict[int, str]()
+    for column, texts in zip(relation.columns, columns, strict=True):
+        type_ = value_type(column.type_oid, column.type_modifier, types, policies)
+        found = to_arrow(type_, texts)
+        fields.append(pa.field(column.name, type_.arrow))
+        arrays.append(found.array)
+        for number, reason in found.refused.items():
+            refused.setdefault(number, f"{column.name}: {reason}")
+    return pa.record_batch(arrays, schema=pa.schema(fields)), refused

@@ -23,7 +23,6 @@ from shutil import rmtree
 from etl_assets.errors import EtlAssetsError, SourceLost, SourceRefused, SourceSchemaChanged
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.pipelines.postgres_cdc_spec import OnLostLog
-from etl_assets.sources.postgres_cdc import messages as m
 from etl_assets.sources.postgres_cdc.log_position import LOG, LogPosition
 from etl_assets.sources.postgres_cdc.log_server import LogServer
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
@@ -35,7 +34,7 @@ from etl_assets.sources.postgres_cdc.source_table import (
 )
 from etl_assets.sources.postgres_cdc.staged_changes import StagedChangesWriter
 from etl_assets.sources.postgres_cdc.table_changes import TableChanges
-from etl_assets.sources.postgres_cdc.table_copy import TableCopy
+from etl_assets.sources.postgres_cdc.table_copy import TableCopy, last_key
 from etl_assets.sources.postgres_cdc.taken_columns import TakenColumns
 from etl_assets.sources.ranges import Lag, Positions, RangeRead, ReadRange
 
@@ -249,21 +248,18 @@ class PostgresLog:
             number += 1
         # 2. Write the next rows, and remember the key of the last one.
         limit = self._copy.limit(table, wanted.details["max_records"], wanted.details["max_bytes"])
-        columns = [each.name for each in table.relation.columns]
-        last: m.Values | None = None
-        rows = 0
-        for values in self._copy.rows(table, begin.after, limit):
-            writer.change(m.InsertMessage(None, table.oid, values), place, number)
-            number, rows, last = number + 1, rows + 1, values
+        after, rows = begin.after, 0
+        for columns in self._copy.columns(table, begin.after, limit):
+            writer.rows(columns, place, number)
+            found = len(columns[0])
+            number, rows, after = number + found, rows + found, last_key(table, columns)
         files = writer.close()
         # 3. The copy is complete where no more rows came.
         if rows < limit:
             self._copy.release()
             end = LogPosition(system=begin.system, lsn=begin.lsn, columns=begin.columns)
         else:
-            assert last is not None  # there were as many rows as wanted
-            keys = tuple(_text(last[columns.index(key)]) for key in table.keys)
-            end = replace(begin, after=keys, snapshot=place, rows=number, empties=False)
+            end = replace(begin, after=after, snapshot=place, rows=number, empties=False)
         assert number >= first
         return RangeRead(read=replace(wanted, end={LOG: end.as_json()}, more=True), files=files)
 
@@ -307,8 +303,3 @@ class PostgresLog:
         files = writer.close()
         more = found > begin.lsn and self.server.has_changes(table.oid, found)
         return RangeRead(read=replace(wanted, end={LOG: end.as_json()}, more=more), files=files)
-
-
-def _text(value: m.Value) -> str:
-    assert isinstance(value, bytes)  # a key is never null
-    return value.decode()

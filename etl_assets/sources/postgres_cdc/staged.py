@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from etl_assets.contracts.envelope import BadRecord, Record
 from etl_assets.contracts.reasons import DeadLetterReason
 from etl_assets.errors import SourceRefused
 from etl_assets.pipelines.postgres_cdc_spec import CHANGE_FIELD, LSN_FIELD, SEQUENCE_FIELD
+from etl_assets.sources.canonical_rows import canonical_rows
 from etl_assets.sources.lines import Block
 from etl_assets.sources.postgres_cdc.changed_rows import ChangeEffect
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
@@ -39,9 +40,8 @@ class ChangesFile:
     """
 
     def __init__(self, path: Path, *, quarantined: str | None = None) -> None:
-        self.path = path
-        self.rows = 0
-        self._quarantined = quarantined
+        self.path, self.quarantined = path, quarantined
+        self.rows = self.bytes = 0
         self._stream: pa.ipc.RecordBatchStreamWriter | None = None
 
     def write(self, changed: ChangedRows) -> None:
@@ -61,14 +61,18 @@ class ChangesFile:
             self._stream = pa.ipc.new_stream(str(self.path), batch.schema)
         self._stream.write_batch(batch)
         self.rows += batch.num_rows
+        self.bytes += batch.nbytes
 
     def _refused(self, changed: ChangedRows) -> tuple[list[str | None], list[str | None]]:
         """Return for each change why it is not taken, and the reason of its dead letter."""
+        if self.quarantined is None and not changed.refused:
+            nothing = [None] * len(changed.changes)
+            return nothing, nothing
         errors: list[str | None] = []
         reasons: list[str | None] = []
         for number, change in enumerate(changed.changes.to_pylist()):
             # A delete has the keys only, and a truncate no values.
-            quarantined = self._quarantined if change == ChangeEffect.UPSERT else None
+            quarantined = self.quarantined if change == ChangeEffect.UPSERT else None
             error = quarantined or changed.refused.get(number)
             reason = DeadLetterReason.SCHEMA_CHANGED if quarantined else DeadLetterReason.MALFORMED_VALUE
             errors.append(error)
@@ -112,10 +116,10 @@ class StagedChanges:
 
     def blocks(self, path: str, size: int, most_bytes: int) -> Iterator[Block]:
         """Return the whole file."""
-        yield Block(path=path, start=0, end=None)
+        yield Block(path=path, start=0, end=size)
 
     def read(self, block: Block, held_bytes: int) -> Generator[tuple[int, list[Record]]]:
-        """Yield the changes of a file as mappings from columns to values."""
+        """Yield the changes of a file as lines of canonical JSON, by columns."""
         import pyarrow as pa
 
         first = 0
@@ -130,20 +134,18 @@ class StagedChanges:
 
 
 def _records(batch: pa.RecordBatch, held_bytes: int) -> list[Record]:
-    from etl_assets.sources.arrow_values import json_values
+    import pyarrow as pa
 
     names = batch.schema.names[:-2]  # the last two say why a row is refused
-    columns = [json_values(column) for column in batch.columns]
-    found: list[Record] = []
-    for *values, refused, reason in zip(*columns, strict=True):
-        record = dict(zip(names, values, strict=True))
-        found.append(record if refused is None else _bad(record, refused, reason, held_bytes))
-    return found
-
-
-def _bad(record: dict[str, Any], error: str, reason: str, held_bytes: int) -> BadRecord:
-    from etl_assets.contracts import canonical_json
-
-    return BadRecord(
-        start=canonical_json.write(record)[:held_bytes], reason=DeadLetterReason(reason), error=error
-    )
+    lines = canonical_rows({name: batch.column(name) for name in names})
+    records: list[Record] = lines.cast(pa.binary()).to_pylist()
+    refused = batch.column(_REFUSED)
+    if refused.null_count == len(records):
+        return records
+    for number, (error, reason) in enumerate(
+        zip(refused.to_pylist(), batch.column(_REASON).to_pylist(), strict=True)
+    ):
+        if error is not None:
+            line = lines[number].as_py().encode()
+            records[number] = BadRecord(start=line[:held_bytes], reason=DeadLetterReason(reason), error=error)
+    return records

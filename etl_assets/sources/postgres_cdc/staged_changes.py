@@ -6,11 +6,11 @@ Belongs here: collecting and writing. Does not belong here: which messages there
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from etl_assets.sources.postgres_cdc.changed_rows import RowCollector
+from etl_assets.sources.postgres_cdc.changed_rows import ChangedRows, RowCollector, copied_rows
 from etl_assets.sources.postgres_cdc.messages import (
     DeleteMessage,
     InsertMessage,
@@ -26,10 +26,14 @@ from etl_assets.sources.ranges import StagedFile
 
 if TYPE_CHECKING:
     import psycopg
+    import pyarrow as pa
 
 _AT_ONCE = 10_000
 _BYTES_AT_ONCE = 16 << 20
 """How many changes, or about how many bytes of them, are held: memory is bounded by them and one row."""
+
+_FILE_BYTES = 8 << 20
+"""After so many bytes another file begins."""
 
 
 class StagedChangesWriter:
@@ -68,8 +72,7 @@ class StagedChangesWriter:
             self._files[-1].close()
         self._types = read_types(self._session, [each.type_oid for each in relation.columns])
         self._collector = RowCollector(relation, self._keys)
-        path = self._folder / f"{len(self._files):06d}{SUFFIX}"
-        self._files.append(ChangesFile(path, quarantined=quarantined))
+        self._open(quarantined)
 
     def change(self, message: InsertMessage | UpdateMessage | DeleteMessage, lsn: int, sequence: int) -> None:
         """Add a change of a row."""
@@ -84,6 +87,21 @@ class StagedChangesWriter:
             case DeleteMessage():
                 collector.delete(message, lsn, sequence)
                 self._added(message.old)
+
+    def rows(self, columns: Sequence[pa.BinaryArray], lsn: int, first: int) -> None:
+        """Add rows of a copy.
+
+        Args:
+            columns: The texts of the table's columns.
+            lsn: Their place in the log.
+            first: Number of the first row there; the others follow it.
+        """
+        self._flush()
+        relation = self._collecting.relation
+        changed = copied_rows(relation, columns, self._types, ValuePolicies(), lsn=lsn, first=first)
+        self.size += sum(each.nbytes for each in columns)
+        self.count += changed.rows.num_rows
+        self._write(changed)
 
     def truncate(self, lsn: int, sequence: int) -> None:
         """Add that the table was emptied."""
@@ -123,9 +141,20 @@ class StagedChangesWriter:
         collector = self._collector
         if collector is None or not len(collector):
             return
-        self._files[-1].write(collector.collected(self._types, ValuePolicies()))
+        self._write(collector.collected(self._types, ValuePolicies()))
         self._collector = RowCollector(collector.relation, self._keys)
         self._held = 0
+
+    def _write(self, changed: ChangedRows) -> None:
+        """Write changes, into another file if the last one is long: files are validated one by one."""
+        if self._files[-1].bytes >= _FILE_BYTES:
+            self._files[-1].close()
+            self._open(self._files[-1].quarantined)
+        self._files[-1].write(changed)
+
+    def _open(self, quarantined: str | None) -> None:
+        path = self._folder / f"{len(self._files):06d}{SUFFIX}"
+        self._files.append(ChangesFile(path, quarantined=quarantined))
 
 
 def _size(value: Value) -> int:

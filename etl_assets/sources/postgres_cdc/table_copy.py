@@ -12,15 +12,19 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from etl_assets.sources.postgres_cdc.log_server import LogServer
 from etl_assets.sources.postgres_cdc.lsn import parse_lsn
-from etl_assets.sources.postgres_cdc.messages import Values
 from etl_assets.sources.postgres_cdc.source_table import SourceTable
 from etl_assets.sources.sql.postgres_text import quoted
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 _ROW_BYTES = "SELECT coalesce(avg(pg_column_size(r.*)), 1)::int8 FROM (SELECT * FROM {table} LIMIT 100) AS r"
+_BYTES_AT_ONCE = 8 << 20
+"""About how many bytes of rows are held, beyond the last one."""
 _JSON_PER_BYTE = 3
 """A row as JSON, with the names of its columns, is about so many times as long as in the table."""
 
@@ -59,8 +63,12 @@ class TableCopy:
         self._lsn = parse_lsn(lsn)
         return self._lsn
 
-    def rows(self, table: SourceTable, after: Sequence[str] | None, limit: int) -> Iterator[Values]:
-        """Yield the next rows in the order of their keys, as texts in the order of the relation's columns.
+    def columns(
+        self, table: SourceTable, after: Sequence[str] | None, limit: int
+    ) -> Iterator[list[pa.BinaryArray]]:
+        """Yield the next rows in the order of their keys, some at a time.
+
+        Each is a list of the relation's columns, in their order, as texts.
 
         Args:
             table: The table.
@@ -68,9 +76,17 @@ class TableCopy:
             limit: How many at most.
         """
         statement, values = self._statement(table, after, limit)
+        number = len(table.relation.columns)
         with self.server.session.cursor() as cursor, cursor.copy(statement, values) as copy:
-            for row in copy.rows():
-                yield tuple(None if value is None else _bytes(value) for value in row)
+            held, size = [], 0
+            for row in copy:
+                held.append(bytes(row))
+                size += len(row)
+                if size >= _BYTES_AT_ONCE:
+                    yield _columns_of(b"".join(held), number)
+                    held, size = [], 0
+            if held:
+                yield _columns_of(b"".join(held), number)
 
     def limit(self, table: SourceTable, max_rows: int, max_bytes: int) -> int:
         """Return how many rows a chunk has."""
@@ -95,13 +111,36 @@ class TableCopy:
             bounds = ", ".join(f"%s::{_literal(type_)}" for type_ in table.key_types)
             where = f" WHERE ({keys}) > ({bounds})"
         query = f"SELECT {columns} FROM {_literal(table.name)}{where} ORDER BY {keys} LIMIT {limit}"
-        return f"COPY ({query}) TO STDOUT".encode(), tuple(after or ())
+        return f"COPY ({query}) TO STDOUT (FORMAT csv)".encode(), tuple(after or ())
+
+
+def last_key(table: SourceTable, columns: Sequence[pa.BinaryArray]) -> tuple[str, ...]:
+    """Return the key of the last of some rows, as texts."""
+    names = [each.name for each in table.relation.columns]
+    return tuple(columns[names.index(key)][-1].as_py().decode() for key in table.keys)
+
+
+def _columns_of(rows: bytes, number: int) -> list[pa.BinaryArray]:
+    """Return the columns of rows that the server wrote as CSV: an empty value without quotes is null."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    names = list(map(str, range(number)))
+    table = csv.read_csv(
+        pa.BufferReader(rows),
+        read_options=csv.ReadOptions(column_names=names, block_size=len(rows)),
+        # A table of one column may have rows that are empty lines.
+        parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+        convert_options=csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.binary()),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    return [column.combine_chunks() for column in table.itercolumns()]
 
 
 def _literal(text: str) -> str:
     """Return a text of a statement with parameters, in which `%` begins one."""
     return text.replace("%", "%%")
-
-
-def _bytes(value: Any) -> bytes:
-    return value.encode() if isinstance(value, str) else bytes(value)

@@ -37,22 +37,32 @@ class ConvertedColumn:
     refused: Mapping[int, str] = field(default_factory=dict)
 
 
-def to_arrow(type_: ValueType, texts: Texts) -> ConvertedColumn:
+def to_arrow(type_: ValueType, texts: Texts | pa.BinaryArray) -> ConvertedColumn:
     """Read the texts of a column.
 
     Args:
         type_: What the column becomes.
         texts: The values as PostgreSQL writes them under `SESSION_SETTINGS`, less than 2 GiB in all.
     """
-    return _READERS[type_.kind](type_, texts)
+    import pyarrow as pa
+
+    column = texts if isinstance(texts, pa.BinaryArray) else pa.array(texts, pa.binary())
+    return _READERS[type_.kind](type_, column)
 
 
-def _booleans(type_: ValueType, texts: Texts) -> ConvertedColumn:
-    return _each(type_, texts, {b"t": True, b"f": False}.__getitem__, "it is neither t nor f")
+def _booleans(type_: ValueType, column: pa.BinaryArray) -> ConvertedColumn:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    known = pc.SetLookupOptions(pa.array([b"f", b"t"], pa.binary()), skip_nulls=True)
+    found = pc.call_function("index_in", [column], known)
+    if found.null_count == column.null_count:
+        return ConvertedColumn(array=found.cast(pa.bool_()))
+    return _each(type_, column, {b"t": True, b"f": False}.__getitem__, "it is neither t nor f")
 
 
-def _bytes(type_: ValueType, texts: Texts) -> ConvertedColumn:
-    return _each(type_, texts, _from_hex, "it is not bytea in hex")
+def _bytes(type_: ValueType, column: pa.BinaryArray) -> ConvertedColumn:
+    return _each(type_, column, _from_hex, "it is not bytea in hex")
 
 
 def _from_hex(text: bytes) -> bytes:
@@ -61,9 +71,12 @@ def _from_hex(text: bytes) -> bytes:
     return binascii.unhexlify(text[2:])
 
 
-def _each(type_: ValueType, texts: Texts, read: Callable[[bytes], Any], otherwise: str) -> ConvertedColumn:
+def _each(
+    type_: ValueType, column: pa.BinaryArray, read: Callable[[bytes], Any], otherwise: str
+) -> ConvertedColumn:
     import pyarrow as pa
 
+    texts = column.to_pylist()
     try:
         return ConvertedColumn(
             array=pa.array([None if text is None else read(text) for text in texts], type_.arrow)
@@ -81,24 +94,20 @@ def _each(type_: ValueType, texts: Texts, read: Callable[[bytes], Any], otherwis
     return ConvertedColumn(array=pa.array(values, type_.arrow), refused=refused)
 
 
-def _strings(type_: ValueType, texts: Texts) -> ConvertedColumn:
-    import pyarrow as pa
-
-    try:
-        return ConvertedColumn(array=pa.array(texts, pa.string()))
-    except pa.ArrowInvalid:  # a database whose encoding is SQL_ASCII has texts of any bytes
-        return _cast(type_, texts, str)
+def _strings(type_: ValueType, column: pa.BinaryArray) -> ConvertedColumn:
+    # A database whose encoding is SQL_ASCII has texts of any bytes.
+    return _cast(type_, column, str)
 
 
-def _numbers(type_: ValueType, texts: Texts) -> ConvertedColumn:
-    return _cast(type_, texts, _no_number)
+def _numbers(type_: ValueType, column: pa.BinaryArray) -> ConvertedColumn:
+    return _cast(type_, column, _no_number)
 
 
 def _no_number(_: str) -> Any:
     raise ValueError("it is not a number of the column's type")
 
 
-def _numerics(type_: ValueType, texts: Texts) -> ConvertedColumn:
+def _numerics(type_: ValueType, column: pa.BinaryArray) -> ConvertedColumn:
     def one(text: str) -> Decimal:
         import pyarrow as pa
 
@@ -113,29 +122,29 @@ def _numerics(type_: ValueType, texts: Texts) -> ConvertedColumn:
         except pa.ArrowInvalid:
             raise ValueError(f"it does not fit exactly into {type_.arrow}") from None
 
-    return _cast(type_, texts, one, _decimals)
+    return _cast(type_, column, one, _decimals)
 
 
-def _decimals(column: pa.Array, type_: pa.DataType) -> pa.Array:
+def _decimals(texts: pa.Array, type_: pa.DataType) -> pa.Array:
     """Cast texts by a wider decimal, because Arrow does not notice when a rescaled number overflows."""
     import pyarrow as pa
     from pyarrow import compute as pc
 
-    longest = pc.call_function("max", [pc.call_function("binary_length", [column])]).as_py()
+    longest = pc.call_function("max", [pc.call_function("binary_length", [texts])]).as_py()
     if longest is not None and longest > MAX_DECIMAL_PRECISION:
         raise pa.ArrowInvalid("more digits than the wider decimal takes for sure")
-    return column.cast(pa.decimal256(2 * MAX_DECIMAL_PRECISION, type_.scale)).cast(type_)
+    return texts.cast(pa.decimal256(2 * MAX_DECIMAL_PRECISION, type_.scale)).cast(type_)
 
 
-def _dates(type_: ValueType, texts: Texts) -> ConvertedColumn:
+def _dates(type_: ValueType, column: pa.BinaryArray) -> ConvertedColumn:
     def one(text: str) -> int:
         sign = _infinite(type_, text)
         return times.days(text) if sign is None else times.LAST_DAY if sign > 0 else times.FIRST_DAY
 
-    return _cast(type_, texts, one)
+    return _cast(type_, column, one)
 
 
-def _timestamps(type_: ValueType, texts: Texts) -> ConvertedColumn:
+def _timestamps(type_: ValueType, column: pa.BinaryArray) -> ConvertedColumn:
     def one(text: str) -> int:
         sign = _infinite(type_, text)
         if sign is None:
@@ -145,7 +154,7 @@ def _timestamps(type_: ValueType, texts: Texts) -> ConvertedColumn:
         day = times.LAST_DAY + 1 if sign > 0 else times.FIRST_DAY
         return day * times.MICROSECONDS_PER_DAY - (sign > 0)
 
-    return _cast(type_, texts, one)
+    return _cast(type_, column, one)
 
 
 def _infinite(type_: ValueType, text: str) -> int | None:
@@ -156,13 +165,13 @@ def _infinite(type_: ValueType, text: str) -> int | None:
     return sign
 
 
-def _lists(type_: ValueType, texts: Texts) -> ConvertedColumn:
+def _lists(type_: ValueType, column: pa.BinaryArray) -> ConvertedColumn:
     import pyarrow as pa
 
     assert type_.element is not None  # a list has elements
     rows: list[list[str | None] | None] = []
     refused: dict[int, str] = {}
-    for place, text in enumerate(texts):
+    for place, text in enumerate(column.to_pylist()):
         try:
             rows.append(None if text is None else elements(_text(text), type_.delimiter))
         except ValueError as error:
@@ -181,13 +190,13 @@ def _lists(type_: ValueType, texts: Texts) -> ConvertedColumn:
     return ConvertedColumn(array=array.cast(type_.arrow), refused=refused)
 
 
-def _plain(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    return column.cast(type_)
+def _plain(texts: pa.Array, type_: pa.DataType) -> pa.Array:
+    return texts.cast(type_)
 
 
 def _cast(
     type_: ValueType,
-    texts: Texts,
+    column: pa.BinaryArray,
     one: Callable[[str], Any],
     all_at_once: Callable[[pa.Array, pa.DataType], pa.Array] = _plain,
 ) -> ConvertedColumn:
@@ -195,13 +204,12 @@ def _cast(
 
     Args:
         type_: What the column becomes.
-        texts: Its texts.
+        column: Its texts.
         one: Reads a value that Arrow does not read; ValueError says why it cannot be held.
         all_at_once: Casts an array of texts, or raises ArrowInvalid.
     """
     import pyarrow as pa
 
-    column = pa.array(texts, pa.binary())
     parts: list[pa.Array] = []
     refused: dict[int, str] = {}
     pending = [(0, len(column))]
@@ -230,7 +238,7 @@ def _text(text: bytes) -> str:
         raise ValueError("it is not UTF-8") from None
 
 
-_READERS: Mapping[ValueKind, Callable[[ValueType, Texts], ConvertedColumn]] = {
+_READERS: Mapping[ValueKind, Callable[[ValueType, pa.BinaryArray], ConvertedColumn]] = {
     ValueKind.BOOLEAN: _booleans,
     ValueKind.NUMBER: _numbers,
     ValueKind.NUMERIC: _numerics,

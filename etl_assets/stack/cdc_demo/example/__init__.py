@@ -1,0 +1,1 @@
+"""An installation with one capture of many tables: YAML only."""

@@ -1,0 +1,1 @@
+"""The capture of the example."""
