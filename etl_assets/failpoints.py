@@ -30,6 +30,9 @@ _paused_at: set[tuple[str, str]] = set()
 class Failpoint(StrEnum):
     """All failpoints, in the order of one run of the data path, then of maintenance."""
 
+    RUN_BEFORE_REQUEST = "run.before_request"
+    RUN_DURING_REQUEST = "run.during_request"
+    RUN_AFTER_REQUEST = "run.after_request"
     STAGE_AFTER_WRITE = "stage.after_write"
     EXCEPTIONS_BEFORE_COMMIT = "exceptions.before_commit"
     EXCEPTIONS_AFTER_COMMIT = "exceptions.after_commit"

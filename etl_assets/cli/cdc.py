@@ -11,7 +11,9 @@ import click
 from etl_assets.cli.shown_findings import show_findings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    import psycopg
 
     from etl_assets.observability.cdc_checks import CdcTarget
     from etl_assets.observability.findings import Finding
@@ -31,11 +33,12 @@ def cdc() -> None:
         "\b\n"
         "Examples:\n"
         "  etl-assets cdc check films\n"
+        "  etl-assets cdc check shop     # all tables of the capture shop\n"
         "  etl-assets cdc check --connection shop --table public.films --publication films --json\n"
     )
 )
-@click.argument("pipeline", required=False)
-@click.option("--connection", metavar="NAME", help="A connection of type `postgres`, in place of a pipeline.")
+@click.argument("name", metavar="[PIPELINE|CAPTURE]", required=False)
+@click.option("--connection", metavar="NAME", help="A connection of type `postgres`, in place of a name.")
 @click.option(
     "--table",
     "tables",
@@ -47,40 +50,32 @@ def cdc() -> None:
 @click.option("--slot", metavar="NAME", help="The replication slot, if it exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects, for machines.")
 def check(
-    pipeline: str | None,
+    name: str | None,
     connection: str | None,
     tables: tuple[str, ...],
     publication: str | None,
     slot: str | None,
     as_json: bool,
 ) -> None:
-    """Check whether the log of a PostgreSQL server can be read, for a pipeline or a connection.
+    """Check whether the log of a PostgreSQL server can be read, for a pipeline, a capture or a connection.
+
+    Of a capture, all tables that it matches are checked.
 
     Looks at settings, free slots, privileges, publication, replica identity and columns. Changes nothing.
     Every problem comes with the statement that fixes it. Exit code 1 if a check fails; warnings do not
     count.
     """
-    from etl_assets.observability.cdc_checks import CdcTarget
-    from etl_assets.pipelines.sink_specs.postgres import POSITIONS
-    from etl_assets.sources.postgres_cdc.source_table import quoted_table
-
-    if (pipeline is None) is (connection is None):
-        raise click.UsageError("name a pipeline, or --connection")
-    makes_publication = False
-    if pipeline is not None:
-        if tables or publication or slot:
-            raise click.UsageError("a pipeline names its table, publication and slot; leave the options out")
-        source = _source_of(pipeline)
-        connection, tables = source.connection, (quoted_table(source.table),)
-        publication, slot, makes_publication = source.publication, source.slot, True
-    assert connection is not None  # one of both was given
-    target = CdcTarget(
-        publication=publication,
-        slot=slot,
-        makes_publication=makes_publication,
-        own_tables=frozenset({POSITIONS, *_tables_of_run_control()}),
-    )
-    findings = _findings(_connection_of(connection), connection, target, tables)
+    if (name is None) is (connection is None):
+        raise click.UsageError("name a pipeline or a capture, or --connection")
+    if name is not None and (tables or publication or slot):
+        raise click.UsageError(
+            "a pipeline or capture names its tables, publication and slot; leave the options out"
+        )
+    if connection is not None:
+        findings = _connection_findings(connection, tables, publication=publication, slot=slot)
+    else:
+        assert name is not None  # one of both was given
+        findings = _capture_findings(name) if _is_capture(name) else _pipeline_findings(name)
     if as_json:
         click.echo(json.dumps([finding.as_json() for finding in findings]))
     else:
@@ -150,6 +145,36 @@ def rollback(capture: str, table: str, copies: bool) -> None:
     click.echo(f"{state.table}: {state.phase}")
 
 
+def _is_capture(name: str) -> bool:
+    from etl_assets.pipelines.capture_files import read_captures
+    from etl_assets.settings import load_settings
+
+    return any(each.name == name for each in read_captures(load_settings().home))
+
+
+def _connection_findings(
+    connection: str, tables: Sequence[str], *, publication: str | None, slot: str | None
+) -> list[Finding]:
+    from etl_assets.captures import own_tables
+    from etl_assets.observability.cdc_checks import CdcTarget
+
+    target = CdcTarget(publication=publication, slot=slot, own_tables=own_tables())
+    return _findings(_connection_of(connection), connection, target, tables)
+
+
+def _pipeline_findings(name: str) -> list[Finding]:
+    from etl_assets.captures import own_tables
+    from etl_assets.observability.cdc_checks import CdcTarget
+    from etl_assets.sources.postgres_cdc.source_table import quoted_table
+
+    source = _source_of(name)
+    target = CdcTarget(
+        publication=source.publication, slot=source.slot, makes_publication=True, own_tables=own_tables()
+    )
+    connection = _connection_of(source.connection)
+    return _findings(connection, source.connection, target, [quoted_table(source.table)])
+
+
 def _source_of(name: str) -> PostgresCdcSource:
     from etl_assets.errors import NotFound
     from etl_assets.pipelines.pipeline_file import pipelines_folder, read_pipeline_files
@@ -189,17 +214,50 @@ def _findings(
     connection: PostgresConnection, name: str, target: CdcTarget, tables: Sequence[str]
 ) -> list[Finding]:
     from etl_assets.observability.cdc_checks import check_cdc
+    from etl_assets.sources.postgres_cdc.server_state import read_server_state
+
+    def asked(session: psycopg.Connection) -> Iterator[Finding]:
+        return check_cdc(read_server_state(session, publication=target.publication, tables=tables), target)
+
+    return _asked(connection, name, asked)
+
+
+def _capture_findings(name: str) -> list[Finding]:
+    """Return the findings of a capture: of its server, and of every table that it matches."""
+    from etl_assets.captures import own_tables
+    from etl_assets.observability.capture_checks import MatchedTables, check_capture
+    from etl_assets.pipelines.capture_files import find_capture
+    from etl_assets.settings import load_settings
+    from etl_assets.sources.captures.matched_tables import find_matched, is_made_here, keyless
+    from etl_assets.sources.postgres_cdc.server_state import read_server_state
+    from etl_assets.sources.postgres_cdc.source_table import quoted_table
+
+    capture = find_capture(load_settings().home, name)
+
+    def asked(session: psycopg.Connection) -> Iterator[Finding]:
+        tables = find_matched(session, capture)
+        found = MatchedTables(
+            tables=tables, keyless=keyless(session, tables), adds_tables=is_made_here(session, capture)
+        )
+        quoted = [quoted_table(each) for each in tables]
+        state = read_server_state(session, publication=capture.publication, tables=quoted)
+        return check_capture(capture, state, found, own_tables())
+
+    return _asked(_connection_of(capture.connection), capture.connection, asked)
+
+
+def _asked(
+    connection: PostgresConnection, name: str, ask: Callable[[psycopg.Connection], Iterator[Finding]]
+) -> list[Finding]:
+    """Return the findings of a server; one that does not answer is a finding."""
+    import psycopg
+
     from etl_assets.observability.findings import fail
     from etl_assets.sources.sql.connect import postgres_address
 
-    address = postgres_address(connection)
-    import psycopg
-
-    from etl_assets.sources.postgres_cdc.server_state import read_server_state
-
     try:
-        with psycopg.connect(address, autocommit=True) as session:
-            state = read_server_state(session, publication=target.publication, tables=tables)
+        with psycopg.connect(postgres_address(connection), autocommit=True) as session:
+            return list(ask(session))
     except psycopg.Error as error:
         first = (str(error).strip().splitlines() or ["no more is known"])[0]
         return [
@@ -209,10 +267,3 @@ def _findings(
                 f"start it, or correct `connections.{name}` in the platform file",
             )
         ]
-    return list(check_cdc(state, target))
-
-
-def _tables_of_run_control() -> frozenset[str]:
-    from etl_assets.control.schema import METADATA
-
-    return frozenset(METADATA.tables)

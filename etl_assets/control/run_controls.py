@@ -24,6 +24,7 @@ from etl_assets.control.schema import AUDIT, PIPELINES, RUNS
 from etl_assets.control.states import Action, ControlState, RetryPolicy
 from etl_assets.control.waiting import is_due
 from etl_assets.errors import ControlStoreUnavailable, LeaseLost, NotFound, TransitionRefused
+from etl_assets.failpoints import Failpoint, failpoint
 
 if TYPE_CHECKING:
     from etl_assets.control.store import ControlStore
@@ -361,6 +362,7 @@ class RunControls:
                     self._keep_leases(connection, made, order, expired)
                 if key:
                     rows.write_run_key(connection, key, str(made.run_id), order.now)
+                    failpoint(Failpoint.RUN_DURING_REQUEST, table=pipeline)
                 return made
         raise ControlStoreUnavailable(
             f"the control of {pipeline} was changed by other processes {_MAX_TRIES} times in a row",

@@ -71,6 +71,8 @@ class IngestRanges(Ingest):
                         wanted = self._plan(source, positions)
                         if wanted is None:
                             break
+                        if self._has_moved(version):
+                            continue
                         was_read = read_range(source.read, wanted, folder / "range")
                     batches += 1
                     more = was_read.found.read.more
@@ -83,6 +85,13 @@ class IngestRanges(Ingest):
             if committed is not None:
                 source.confirm(committed)
         return report
+
+    def _has_moved(self, version: int) -> bool:
+        """Return whether the table has another version once the commit of a killed run is completed."""
+        if (mirrored := self.table.replication) is None:
+            return False
+        mirrored.lead()
+        return self.table.version() != version
 
     @property
     def _ranges(self) -> Ranges:

@@ -10,23 +10,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from etl_assets.observability.findings import Finding, fail, ok, warn
+from etl_assets.observability.publication_checks import (
+    PUBLICATION,
+    own_tables_in,
+    published_operations,
+    published_tables,
+    quoted_or_plain,
+    some,
+)
 from etl_assets.pipelines.sink_specs.postgres import POSITIONS
 from etl_assets.sources.postgres_cdc.server_state import (
     OUTPUT_PLUGIN,
-    PublicationState,
     ServerState,
     SlotState,
     SourceTableState,
 )
 from etl_assets.sources.postgres_cdc.types import BUILT_IN_TYPES, ValueKind, ValuePolicies, value_type
-from etl_assets.sources.sql.postgres_text import quoted
 
 SERVER, SETTINGS, SLOTS, WALSENDERS = "server", "settings", "replication slots", "walsenders"
-PRIVILEGES, PUBLICATION, IDENTITY, COLUMNS = "privileges", "publication", "replica identity", "columns"
+PRIVILEGES, IDENTITY, COLUMNS = "privileges", "replica identity", "columns"
 TABLES = "tables"
 OLDEST_VERSION = 140_000
-COPY_SLOTS = 1
-"""Slots that the first copy of a table needs for itself, beside the one of the log."""
 SMALLEST_KEPT_MEGABYTES = 1_024
 _RESTART = "then restart the server"
 _RELOAD = "SELECT pg_reload_conf()"
@@ -43,12 +47,18 @@ class CdcTarget:
         slot: Name of the replication slot; None: one that is not made yet.
         makes_publication: Whether the first run makes the publication where it may.
         own_tables: Names, without schemas, of tables in which the platform keeps its own state.
+        copies: Tables that are copied at the same time, each with a slot of its own.
+        follows_published: Whether tables that the publication lacks are left out, rather than refused.
+        adds_tables: Whether tables that the publication lacks are added to it.
     """
 
     publication: str | None = None
     slot: str | None = None
     makes_publication: bool = False
     own_tables: frozenset[str] = frozenset({POSITIONS})
+    copies: int = 1
+    follows_published: bool = False
+    adds_tables: bool = False
 
 
 def check_cdc(state: ServerState, target: CdcTarget) -> Iterator[Finding]:
@@ -56,7 +66,7 @@ def check_cdc(state: ServerState, target: CdcTarget) -> Iterator[Finding]:
     yield from _server(state)
     yield from _settings(state)
     yield from _slots(state, target)
-    yield from _walsenders(state)
+    yield from _walsenders(state, target.copies)
     yield from _role(state)
     yield from _tables(state, target)
     for table in state.tables:
@@ -128,7 +138,7 @@ def _slots(state: ServerState, target: CdcTarget) -> Iterator[Finding]:
     own = next((each for each in state.slots if each.name == target.slot), None)
     if own is not None:
         yield from _own_slot(state, own)
-    needed = COPY_SLOTS + (own is None)
+    needed = target.copies + (own is None)
     free = most - len(state.slots)
     if free >= needed:
         yield ok(SLOTS, f"max_replication_slots is {most}, {free} are free")
@@ -137,8 +147,8 @@ def _slots(state: ServerState, target: CdcTarget) -> Iterator[Finding]:
     drop = f"drop one that nobody needs: SELECT pg_drop_replication_slot('{idle[0]}'), or " if idle else ""
     yield fail(
         SLOTS,
-        f"max_replication_slots is {most} and {free} are free; {needed} are needed, one of them for the"
-        " first copy" + (f"; not in use: {', '.join(idle[:_SHOWN])}" if idle else ""),
+        f"max_replication_slots is {most} and {free} are free; {needed} are needed, {target.copies} of them"
+        " for copies" + (f"; not in use: {', '.join(idle[:_SHOWN])}" if idle else ""),
         f"{drop}ALTER SYSTEM SET max_replication_slots = {most + needed - free}, {_RESTART}",
     )
 
@@ -166,20 +176,14 @@ def _own_slot(state: ServerState, slot: SlotState) -> Iterator[Finding]:
         yield ok(SLOTS, f"the slot {slot.name} keeps {slot.held_bytes:,} bytes of log")
 
 
-def quoted_or_plain(name: str) -> str:
-    """Return a name as `quote_ident` writes it, for names that are no keywords."""
-    plain = name.isascii() and name.islower() and name.replace("_", "a").isalnum() and not name[0].isdigit()
-    return name if plain else quoted(name)
-
-
-def _walsenders(state: ServerState) -> Iterator[Finding]:
+def _walsenders(state: ServerState, needed: int) -> Iterator[Finding]:
     most = int(state.settings["max_wal_senders"])
     free = most - state.walsenders
-    if free < 1:
+    if free < needed:
         yield fail(
             WALSENDERS,
-            f"max_wal_senders is {most}, and none is free; the first copy needs one",
-            f"ALTER SYSTEM SET max_wal_senders = {most + 1 - free}, {_RESTART}",
+            f"max_wal_senders is {most}, and {free or 'none'} is free; the first copy needs {needed}",
+            f"ALTER SYSTEM SET max_wal_senders = {most + needed - free}, {_RESTART}",
         )
     else:
         yield ok(WALSENDERS, f"max_wal_senders is {most}, {free} are free")
@@ -270,7 +274,7 @@ def _identity(table: SourceTableState) -> Iterator[Finding]:
         yield fail(
             IDENTITY,
             f"{table.name} has columns whose long values the log leaves out of an update that does not"
-            f" change them: {_some(long)}",
+            f" change them: {some(long)}",
             full,
         )
     elif table.identity == "f":
@@ -299,7 +303,7 @@ def _columns(table: SourceTableState) -> Iterator[Finding]:
     if lists:
         yield warn(
             COLUMNS,
-            f"{table.name}: {_some(lists)}: a value of more than one dimension is a dead letter",
+            f"{table.name}: {some(lists)}: a value of more than one dimension is a dead letter",
             "nothing, if every value has one dimension; otherwise leave the column out",
         )
     if texts:
@@ -322,77 +326,9 @@ def _publication(state: ServerState, name: str, target: CdcTarget) -> Iterator[F
                 f" {statement}"
             )
         elif others:
-            statement = f"as the owner of {_some(others)}: {statement}"
+            statement = f"as the owner of {some(others)}: {statement}"
         yield fail(PUBLICATION, f"there is no publication {name} in {state.database}", statement)
         return
-    yield from _published_operations(found)
-    yield from _published_tables(found, tables)
-    yield from _own_tables(found, target.own_tables)
-
-
-def _published_operations(found: PublicationState) -> Iterator[Finding]:
-    missing = [each for each in ("insert", "update", "delete", "truncate") if each not in found.operations]
-    alter = f"ALTER PUBLICATION {quoted_or_plain(found.name)} SET"
-    if missing:
-        yield fail(
-            PUBLICATION,
-            f"{found.name} leaves out {', '.join(missing)}",
-            f"{alter} (publish = 'insert, update, delete, truncate')",
-        )
-    if found.has_all_tables:
-        yield warn(
-            PUBLICATION,
-            f"{found.name} has all tables of the database, also those that are made later: each update of a"
-            " table without a primary key fails",
-            "make one FOR TABLE with the tables that are read",
-        )
-
-
-def _published_tables(found: PublicationState, wanted: list[SourceTableState]) -> Iterator[Finding]:
-    alter = f"ALTER PUBLICATION {quoted_or_plain(found.name)}"
-    there = {each.name: each for each in found.tables}
-    missing = [each for each in wanted if each.name not in there]
-    for table in missing:
-        if table.kind == "p" and not found.via_root:
-            yield fail(
-                PUBLICATION,
-                f"{found.name} has changes of {table.name} under the names of its partitions, if at all",
-                f"{alter} SET (publish_via_partition_root = true)",
-            )
-        else:
-            yield fail(PUBLICATION, f"{found.name} lacks {table.name}", f"{alter} ADD TABLE {table.name}")
-    for table in wanted:
-        if (published := there.get(table.name)) is None:
-            continue
-        if published.has_filter:
-            yield fail(
-                PUBLICATION,
-                f"{found.name} leaves out rows of {table.name} by a condition, which the first copy reads",
-                f"{alter} DROP TABLE {table.name}; {alter} ADD TABLE {table.name}",
-            )
-        known = [each.name for each in table.columns if not each.is_generated]
-        if published.columns is not None and (left_out := [n for n in known if n not in published.columns]):
-            yield warn(
-                PUBLICATION,
-                f"{found.name} leaves out columns of {table.name}: {_some(left_out)}",
-                f"leave them out of the pipeline, or {alter} DROP TABLE {table.name}; {alter} ADD TABLE"
-                f" {table.name}",
-            )
-    if not missing:
-        names = [each.name for each in wanted] or list(there)
-        yield ok(PUBLICATION, f"{found.name} has {_some(names) or 'no tables'}")
-
-
-def _own_tables(found: PublicationState, names: frozenset[str]) -> Iterator[Finding]:
-    own = [each.name for each in found.tables if each.name.rpartition(".")[2] in names]
-    if not own:
-        return
-    drop = f"ALTER PUBLICATION {quoted_or_plain(found.name)} DROP TABLE {', '.join(own)}"
-    if found.has_all_tables:
-        drop = "make one FOR TABLE with the tables that are read"
-    yield warn(PUBLICATION, f"{found.name} has tables of the platform itself: {_some(own)}", drop)
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    yield from published_operations(found)
+    yield from published_tables(found, tables, target)
+    yield from own_tables_in(found, target.own_tables)

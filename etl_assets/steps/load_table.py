@@ -92,11 +92,13 @@ class LoadTable:
                 written.
             CommitConflict: another run wrote the table at the same time. Nothing is lost by a repetition.
         """
+        source = self.context.table(self.tables.source.name)
+        table = self.context.table(self.tables.table.name)
+        if (mirrored := table.replication) is not None and read_new_rows(source, table, self.mode):
+            mirrored.lead()  # completes the commit of a killed run, which this load would run into
         # Before the version of the source; see `Tombstones.seen`.
         contract = self.tables.tombstones
         tombstones_seen = -1 if contract is None else self.context.table(contract.name).version()
-        source = self.context.table(self.tables.source.name)
-        table = self.context.table(self.tables.table.name)
         seen = table.version()
         known = read_cursors(table, source.name, [None])[None]
         if (new := read_new_rows(source, table, self.mode)) is None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from etl_assets.control.states import ControlState
 from etl_assets.errors import ControlStoreUnavailable, ControlStoreUnusable, EtlAssetsError
+from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.observability.brought import tick_after
 from etl_assets.pipelines.schedule import CatchUp, Schedule
 from etl_assets.steps.step import logger
@@ -128,7 +129,9 @@ class ScheduledRuns:
             self._request(records, series, tick)
 
     def _request(self, records: TickRecords, series: TickSeries, tick: str) -> None:
+        failpoint(Failpoint.RUN_BEFORE_REQUEST, table=series.pipeline)
         run = records.request_run(series, tick)
+        failpoint(Failpoint.RUN_AFTER_REQUEST, table=series.pipeline)
         if run is not None:
             logger.warning("%s: run %s for the tick %s", series.pipeline, run.id, tick)
             self._requested()

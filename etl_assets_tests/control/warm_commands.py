@@ -76,6 +76,15 @@ def kill(pid: int) -> None:
             time.sleep(0.01)
 
 
+def is_alive(pid: int) -> bool:
+    """Return whether a command still runs."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def _run(asked: Mapping[str, Any]) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.environ.update(asked["environment"])

@@ -93,7 +93,10 @@ def captured_tables(page: Page, url: str, day: str) -> None:
     page.get_by_text("shop_film_rental_film").first.wait_for()
     page.get_by_text("Hide navigation").click()
     page.get_by_label("panel_show_right").last.click()
-    page.wait_for_timeout(2 * _FADES_MS)
+    page.wait_for_timeout(_FADES_MS)
+    for _ in range(4):
+        page.get_by_label("zoom_out").click()
+        page.wait_for_timeout(_FADES_MS)
 
 
 PICTURES: dict[str, Callable[[Page, str, str], None]] = {

@@ -43,7 +43,10 @@ class Captured:
     home: Home
 
     @classmethod
-    def create(cls, server: PostgresServer, folder: Path, **capture: Any) -> Captured:
+    def create(
+        cls, server: PostgresServer, folder: Path, *, port: int | None = None, **capture: Any
+    ) -> Captured:
+        """Make a database and an installation, which reaches it through another port if one is given."""
         name = f"c{uuid.uuid4().hex[:10]}"
         with psycopg.connect(server.url, autocommit=True) as admin:
             admin.execute(f"CREATE DATABASE {name}".encode())
@@ -54,7 +57,7 @@ class Captured:
         connection = {
             "type": "postgres",
             "host": parts.hostname,
-            "port": parts.port,
+            "port": port or parts.port,
             "database": name,
             "user": parts.username,
             "password": "${SHOP_PASSWORD}",
@@ -101,8 +104,8 @@ class Captured:
     def phases(self) -> dict[str, str]:
         return {name: state.phase.value for name, state in self.states().items()}
 
-    def ingest(self, table: str) -> StepReport:
-        return ingest(self.home, table)
+    def ingest(self, table: str, max_batches: int | None = None) -> StepReport:
+        return ingest(self.home, table, max_batches)
 
     def look(self) -> None:
         """Let the reader look at the log, as each table's step does before it reads."""
@@ -179,7 +182,7 @@ def settings_of(home: Home) -> Settings:
     return load_settings({"ETL_ASSETS_HOME": str(home.path)})
 
 
-def ingest(home: Home, table: str) -> StepReport:
+def ingest(home: Home, table: str, max_batches: int | None = None) -> StepReport:
     """Run the step that ingests a table's records, in this process."""
     settings = settings_of(home)
     name = f"{CAPTURE}_{table}_source"
@@ -190,12 +193,14 @@ def ingest(home: Home, table: str) -> StepReport:
         clock=lambda: dt.datetime.now(dt.UTC),
         lock_wait_seconds=30,
     )
-    arguments = StepArguments(settings=settings, context=context, mode=ReadMode.INCREMENTAL)
+    arguments = StepArguments(
+        settings=settings, context=context, mode=ReadMode.INCREMENTAL, max_batches=max_batches
+    )
     return domain.catalog.stage(name).build_step(arguments).run([today()])
 
 
 def _ingest(home: Path, table: str, password: str, failpoint: str) -> None:
     os.environ["SHOP_PASSWORD"] = password
     os.environ["ETL_ASSETS_FAILPOINT"] = failpoint
-    ingest(Home(path=home), table)
+    ingest(Home(path=home), table, max_batches=3)
     os._exit(SURVIVED)

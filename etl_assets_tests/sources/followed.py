@@ -9,6 +9,7 @@ import json
 import multiprocessing
 import os
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,9 +94,16 @@ class Followed:
         return self.pipeline.ingest(failpoint=failpoint)
 
     def ingest_and_die(self, failpoint: str) -> None:
-        """Run the step in a process that ends at a failpoint."""
+        """Run the step of the source in a process that ends at a failpoint."""
+        self._die(_ingest, failpoint)
+
+    def load_and_die(self, failpoint: str) -> None:
+        """Run the step of the table in a process that ends at a failpoint."""
+        self._die(_load, failpoint)
+
+    def _die(self, run: Callable[[Path, str, str], None], failpoint: str) -> None:
         process = _processes.Process(
-            target=_ingest, args=(self.pipeline.home.path, os.environ["FILMS_PASSWORD"], failpoint)
+            target=run, args=(self.pipeline.home.path, os.environ["FILMS_PASSWORD"], failpoint)
         )
         process.start()
         process.join(100)
@@ -148,4 +156,11 @@ class Followed:
 def _ingest(home: Path, password: str, failpoint: str) -> None:
     os.environ["FILMS_PASSWORD"] = password
     Topic("", "", Home(path=home)).ingest(failpoint=failpoint)
+    os._exit(SURVIVED)
+
+
+def _load(home: Path, password: str, failpoint: str) -> None:
+    os.environ["FILMS_PASSWORD"] = password
+    os.environ["ETL_ASSETS_FAILPOINT"] = failpoint
+    Topic("", "", Home(path=home)).load(None)
     os._exit(SURVIVED)

@@ -21,6 +21,7 @@ from etl_assets.failpoints import Failpoint
 from etl_assets.observability import log_checks
 from etl_assets.observability.findings import Status
 from etl_assets.sources.captures import log_reader
+from etl_assets.sources.captures.captured_table import CapturedTable
 from etl_assets.sources.captures.connect import close_readers, table_states
 from etl_assets.sources.captures.phases import TablePhase
 from etl_assets.sources.captures.spool import Spool
@@ -267,6 +268,25 @@ def test_changes_that_another_process_takes_away_meanwhile_let_the_step_be_repea
     assert shop.held("film") == shop.source("film")
 
 
+def test_a_run_ends_although_the_database_is_written_all_the_time(shop, monkeypatch):
+    shop.make_tables("film", "actor")
+    shop.discover()
+    shop.settle("film", "actor")
+    plan, plans = CapturedTable.plan, []
+
+    def written_meanwhile(source, positions, **limits):
+        plans.append(positions)
+        assert len(plans) < 20
+        shop.execute("UPDATE film SET n = n + 1 WHERE id = 1", "UPDATE actor SET n = n + 1 WHERE id = 1")
+        return plan(source, positions, **limits)
+
+    monkeypatch.setattr(CapturedTable, "plan", written_meanwhile)
+    assert shop.ingest("film").commits < 4
+    monkeypatch.undo()
+    shop.ingest("film")
+    assert shop.held("film") == shop.source("film")
+
+
 def test_the_doctor_names_slots_that_hold_much_back_and_tables_in_error(shop, monkeypatch):
     shop.make_tables("film")
     shop.discover()
@@ -281,7 +301,8 @@ def test_the_doctor_names_slots_that_hold_much_back_and_tables_in_error(shop, mo
     assert found.detail == "shop: 1 of 1 tables are ready"
     change_state(table_states(shop.settings), "shop", "public.film", lambda each: each.failed("why", "do"))
     in_error, _ = log_checks.check_captures(shop.settings)
-    assert (in_error.status, in_error.detail, in_error.fix) == (Status.FAIL, "shop: public.film: why", "do")
+    assert (in_error.status, in_error.detail) == (Status.FAIL, "shop: public.film: why")
+    assert in_error.fix == "do; then (manual): etl-assets cdc rollback shop public.film"
     shop.session.execute("SELECT pg_drop_replication_slot(%s)", [shop.name])
     (found,) = log_checks.check_slots(shop.settings)
     assert "does not exist" in found.detail

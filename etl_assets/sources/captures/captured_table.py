@@ -51,6 +51,8 @@ class CapturedTable:
     table: str
     now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
     _copy: TableCopy = field(init=False)
+    _goal_lsn: int | None = field(default=None, init=False)
+    """End of the log when the first range was read: a run ends there, however much is written meanwhile."""
 
     def __post_init__(self) -> None:
         self._copy = TableCopy(server=self.server)
@@ -94,7 +96,7 @@ class CapturedTable:
             end = replace(end, lsn=segments[-1].end_lsn)
         state = self.reader.spool.state()
         assert state is not None  # the range was planned after it was read
-        more = end.is_copying or not state.is_whole or bool(self._segments(self._state(), end.lsn, state))
+        more = end.is_copying or self._is_short_of_goal(end, state)
         return RangeRead(read=replace(wanted, end={LOG: end.as_json()}, more=more), files=tuple(files))
 
     def confirm(self, positions: Positions) -> None:
@@ -292,6 +294,15 @@ class CapturedTable:
                 ) from error
             files.append(StagedFile(day=day, name=name, place=f"log/{each.path.stem}"))
         return files
+
+    def _is_short_of_goal(self, end: LogPosition, spool: SpoolState) -> bool:
+        """Return whether there may be changes after a position that this run reads."""
+        if self._goal_lsn is None:
+            self._goal_lsn = self.reader.end_lsn() or spool.end_lsn
+        if end.lsn >= self._goal_lsn:
+            return False
+        is_read_on = not spool.is_whole and spool.end_lsn < self._goal_lsn
+        return is_read_on or bool(self._segments(self._state(), end.lsn, spool))
 
     def _copied(
         self, begin: LogPosition, wanted: ReadRange, folder: Path, day: dt.date

@@ -13,6 +13,12 @@ from typing import TYPE_CHECKING, Any
 from etl_assets.errors import SourceRefused
 from etl_assets.pipelines.capture_spec import CaptureSpec
 from etl_assets.sources.captures.log_reader import CaptureReader
+from etl_assets.sources.captures.matched_tables import (
+    find_keys,
+    find_matched,
+    is_made_here,
+    publication_mark,
+)
 from etl_assets.sources.captures.phases import TablePhase, TableRetry
 from etl_assets.sources.captures.table_declaration import table_declaration
 from etl_assets.sources.captures.table_states import CapturedTableState, StateChange, change_state
@@ -24,27 +30,6 @@ from etl_assets.sources.sql.postgres_text import quoted
 if TYPE_CHECKING:
     import psycopg
 
-_TABLES = """
-SELECT n.nspname, c.relname, c.oid::int8 FROM pg_catalog.pg_class AS c
-JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
-    AND n.nspname <> 'information_schema' AND n.nspname NOT LIKE 'pg\\_%'
-ORDER BY 1, 2
-"""
-_KEYS = """
-SELECT array_agg(a.attname::text ORDER BY array_position(i.indkey::int2[], a.attnum))
-FROM pg_catalog.pg_index AS i
-JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
-WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
-    AND i.indnkeyatts = i.indnatts
-GROUP BY i.indexrelid, i.indisprimary, i.indisreplident HAVING bool_and(a.attnotnull)
-ORDER BY i.indisreplident DESC, i.indisprimary DESC, i.indexrelid LIMIT 1
-"""
-_MARK = "made by the capture {}"
-_MARKED = """
-SELECT coalesce(obj_description(oid, 'pg_publication') = %s, false)
-FROM pg_catalog.pg_publication WHERE pubname = %s
-"""
 Problem = Callable[[Mapping[str, Any]], tuple[str, str] | None]
 """Returns what is wrong with a generated declaration among all others, and the fix; None if nothing is."""
 
@@ -90,9 +75,8 @@ class Discovery:
         """
         with self.reader.alone(), self.reader.server.asked():
             session = self.reader.server.session
-            there = {f"{schema}.{name}": oid for schema, name, oid in session.execute(_TABLES)}
             capture = self.reader.capture
-            matched = {name: oid for name, oid in there.items() if capture.matches(name)}
+            matched = find_matched(session, capture)
             self._expect_foreign(matched)
             known = {each.table: each for each in self.reader.states.of_capture(capture.name)}
             published = self._publication(session, matched, known)
@@ -127,7 +111,7 @@ class Discovery:
         """Return the published tables, quoted. Make the publication, or add new tables to one made here."""
         capture = self.reader.capture
         found = read_publication_state(session, capture.publication)
-        name, mark = quoted(capture.publication), _MARK.format(capture.name)
+        name = quoted(capture.publication)
         if found is None:
             if not matched:
                 raise SourceRefused(
@@ -141,13 +125,12 @@ class Discovery:
                     f"CREATE PUBLICATION {name} FOR TABLE {listed}"
                     " WITH (publish_via_partition_root = true)".encode()
                 )
-                session.execute(f"COMMENT ON PUBLICATION {name} IS '{mark}'".encode())
+                session.execute(f"COMMENT ON PUBLICATION {name} IS '{publication_mark(capture)}'".encode())
         else:
             self._expect_no_own_tables(found)
-            row = session.execute(_MARKED, [mark, capture.publication]).fetchone()
             there = {each.name for each in found.tables}
             new = [each for each in matched if each not in known and _quoted(each) not in there]
-            if row is not None and row[0]:
+            if is_made_here(session, capture):
                 for each in new:
                     session.execute(f"ALTER PUBLICATION {name} ADD TABLE {_quoted(each)}".encode())
         found = read_publication_state(session, capture.publication)
@@ -217,15 +200,15 @@ class Discovery:
         Raises:
             SourceRefused: it cannot be followed.
         """
-        row = session.execute(_KEYS, [state.oid]).fetchone()
-        if row is None:
+        keys = find_keys(session, state.oid)
+        if not keys:
             raise SourceRefused(
                 f"{state.table} has no primary key, and no unique index without nulls: a change does not say"
                 " which row it is of",
                 fix=f"ALTER TABLE {_quoted(state.table)} ADD PRIMARY KEY (...), or add it to `exclude`",
                 source=state.table,
             )
-        table = find_source_table(session, state.table, publication=capture.publication, keys=row[0])
+        table = find_source_table(session, state.table, publication=capture.publication, keys=keys)
         types = read_types(session, [each.type_oid for each in table.relation.columns])
         declaration = table_declaration(capture, state, table, types)
         if (wrong := self.problem(declaration)) is not None:
