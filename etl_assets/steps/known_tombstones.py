@@ -25,7 +25,7 @@ from etl_assets.pipelines.declared import BATCH_ID
 from etl_assets.steps.apply_changes import Tombstones
 from etl_assets.steps.known_keys import KnownKeys
 from etl_assets.steps.new_keys import KEYS_AT_ONCE, KeyedRows
-from etl_assets.steps.newest_changes import StagedChanges
+from etl_assets.steps.newest_changes import ChangesOfLoad
 from etl_assets.steps.row_order import Place, newest_place
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class KnownTombstones:
         there = pa.concat_tables(found).drop_columns([IS_TRUNCATE])
         return there, newest_place(pa.concat_tables(truncates), columns.order)
 
-    def commit(self, changes: StagedChanges, folder: Path) -> None:
+    def commit(self, changes: ChangesOfLoad, folder: Path) -> None:
         """Commit the tombstones of changes, if there are some to keep or to replace.
 
         Args:
@@ -127,7 +127,7 @@ class KnownTombstones:
             write = KnownKeys(table=self._table, rows=rows, order=order, stored=self.stored).write
         commit_rewrite(self._table, Rewrite(base_version=base, write=write), wait_seconds=self._wait_seconds)
 
-    def _made(self, changes: StagedChanges, batch_id: int) -> pa.Table:
+    def _made(self, changes: ChangesOfLoad, batch_id: int) -> pa.Table:
         """Return the tombstones that changes leave."""
         import pyarrow as pa
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,9 +27,8 @@ from etl_assets.delta.write.changes import IS_DELETED, ChangeColumns
 from etl_assets.delta.write.commit import Commit, commit
 from etl_assets.delta.write.contract_columns import fit_to_contract, stored_columns
 from etl_assets.delta.write.create import base_of
-from etl_assets.delta.write.rewrite import Rewrite, commit_rewrite
 from etl_assets.delta.write.upsert import UpsertSpec
-from etl_assets.delta.write.write import DeferredRows, Transaction, Write
+from etl_assets.delta.write.write import Transaction, Write
 from etl_assets.delta.write.write_spec import WriteMode
 from etl_assets.errors import RowsRefused
 from etl_assets.failpoints import Failpoint, failpoint
@@ -37,11 +36,8 @@ from etl_assets.pipelines.declared import BATCH_ID, OFFSET, DeclaredTables
 from etl_assets.steps.apply_changes import Tombstones
 from etl_assets.steps.changes import read_new_rows
 from etl_assets.steps.declared_table import expect_declared, partial_changes
-from etl_assets.steps.known_keys import known_keys
-from etl_assets.steps.known_tombstones import KnownTombstones
 from etl_assets.steps.load_rejects import commit_rejects
-from etl_assets.steps.new_keys import keyed_rows
-from etl_assets.steps.newest_changes import StagedChanges
+from etl_assets.steps.plain_commit import PlainCommit
 from etl_assets.steps.plain_stage import BOUNDED_TYPES, PlainRows, plain_stage, record_columns
 from etl_assets.steps.staged_load import FILTERED, StagedLoad, stage_rows, staged_here
 from etl_assets.steps.step import (
@@ -283,8 +279,20 @@ class _Load:
         snapshot = self.table.snapshot(base)
         assert snapshot is not None  # `base` is a version of the table
         within = self._known_within(last)
-        if last.plain is not None and (done := self._commit_here(last.plain, snapshot, within)) is not None:
-            return done
+        if last.plain is not None:
+            here = PlainCommit(
+                context=self.context,
+                tables=self.tables,
+                table=self.table,
+                base=snapshot,
+                transaction=self.transaction,
+                cursors=self.cursors,
+                tombstones=self.tombstones,
+                upsert=self._upsert(),
+                folder=self.folder,
+            )
+            if (found := here.run(last.plain, within)) is not None:
+                return found
         rows, truncated = self._rows_to_merge(last, snapshot)
         done = commit(
             self.table,
@@ -300,57 +308,6 @@ class _Load:
             wait_seconds=self.context.lock_wait_seconds,
         )
         return done, truncated
-
-    def _commit_here(
-        self, plain: PlainRows, base: Snapshot, within: Within | None
-    ) -> tuple[Commit, int] | None:
-        """Do the same with rows that this process has staged; None where it is left to Spark."""
-        changes = newest = kept = None
-        # 1. Which changes stand; nothing is written before it is known that Spark is not needed.
-        if self.tombstones is not None:
-            changes = StagedChanges.read(self.tables.table, self.tombstones.columns, plain)
-            if (kept := KnownTombstones.of(self.tombstones, within)) is None:
-                return None
-            newest = changes.newest(*kept.among(changes.keys()))
-        new = keyed_rows(self.tables, plain.files, self.table, base, within, newest)
-        if new is None:
-            return None
-        truncate = None if newest is None else newest.truncate
-        known = None
-        if new.meets or truncate is not None:
-            known = known_keys(self.tables, new, self.table, base, truncate)
-            if known is None:
-                return None
-        # 2. Tombstones before rows.
-        if kept is not None and changes is not None:
-            kept.commit(changes, self.folder)
-        # 3. The rows: of new keys only, they are an append.
-        wait_seconds = self.context.lock_wait_seconds
-        if known is not None:
-            write = Rewrite(
-                base_version=base.version,
-                write=known.write,
-                transaction=self.transaction,
-                cursors=self.cursors,
-            )
-            done = commit_rewrite(self.table, write, wait_seconds=wait_seconds)
-            truncated = 0 if newest is None else max(0, done.source_rows - newest.keys.num_rows)
-            return done, truncated
-        rows = DeferredRows(schema=struct_type(self.tables.table), frame=_not_by_spark)
-        done = commit(
-            self.table,
-            Write(
-                rows=rows,
-                base_version=base.version,
-                transaction=self.transaction,
-                upsert=replace(self._upsert(), deleted_by=None),
-                cursors=self.cursors,
-                known_within=(),
-                files=new.write,
-            ),
-            wait_seconds=wait_seconds,
-        )
-        return done, 0
 
     def _rows_to_merge(self, last: StagedLoad, base: Snapshot) -> tuple[DataFrame, int]:
         """Return the rows of the MERGE, and how many of them are deletes of rows that a truncate removes."""
@@ -426,10 +383,6 @@ class _Load:
         if version < 0:
             return frame_of(self.context.spark, [], struct_type(table.contract))
         return table.read(self.context.spark, version)
-
-
-def _not_by_spark() -> DataFrame:
-    raise AssertionError("rows are staged by this process only for a table that it can append to")
 
 
 def _by_spark(stages: Sequence[StagedLoad]) -> list[DataFrame]:

@@ -42,7 +42,7 @@ class NewestChanges:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StagedChanges:
+class ChangesOfLoad:
     """Keys and order of staged changes.
 
     Attributes:
@@ -58,7 +58,7 @@ class StagedChanges:
     truncate: Place | None
 
     @classmethod
-    def read(cls, contract: TableContract, columns: ChangeColumns, plain: PlainRows) -> StagedChanges:
+    def read(cls, contract: TableContract, columns: ChangeColumns, plain: PlainRows) -> ChangesOfLoad:
         """Return the changes of staged files."""
         import pyarrow.compute as pc
 
