@@ -282,7 +282,7 @@ class Worker:
     def _deliver_to(self, table: str, repeat: bool, token: RunToken | None) -> StepOutcome:
         done = replace(self._crew(table), token=token).run(table, [], repeat=repeat)
         self._take(table, [], done)
-        if done.failed and not self._is_leaving() and not done.was_taken_over:
+        if done.has_failed and not self._is_leaving():
             self._runs.fail(self._pipeline_of(table), next(iter(done.failed.values())))
         return done
 
@@ -301,7 +301,7 @@ class Worker:
     def _run(self, crew: StepRunner, table: str, days: Sequence[dt.date]) -> StepOutcome:
         done = crew.run(table, days)
         self._take(table, days, done)
-        if done.failed and not self._is_leaving() and not done.was_taken_over:
+        if done.has_failed and not self._is_leaving():
             self._failed(table, days, done.failed)
         return done
 
