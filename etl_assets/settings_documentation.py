@@ -20,6 +20,7 @@ from etl_assets.markdown_table import markdown_table
 from etl_assets.settings import DomainSettings, Section, ServeSettings, Settings
 from etl_assets.settings.connections import CONNECTION_TYPES, KafkaConnection, SchemaRegistry, type_of
 from etl_assets.settings.oidc import OidcSettings
+from etl_assets.settings.ui import UiSettings
 
 _INTRODUCTION = """\
 # Settings
@@ -67,6 +68,7 @@ def _lines() -> Iterator[str]:
             yield from _section(f"`{name}`", field.annotation)
             if field.annotation is ServeSettings:
                 yield from _section("`serve.oidc`", OidcSettings)
+                yield from _section("`serve.ui`", UiSettings)
         elif name == "domains":
             yield from _section("`domains[]`", DomainSettings)
         elif name == "connections":

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from etl_assets import environment
 
+if TYPE_CHECKING:
+    from etl_assets.settings.serve import ServeSettings
+
 _KNOWN_WARNING = "ignore:Function `dev_command` is superseded"
 """Dagster's version is pinned, and its `dev` works; a user cannot act on this warning."""
+_WEBSERVER_PREFIX = "DAGSTER_WEBSERVER_PATH_PREFIX"
+"""`dagster dev` has no option for it: its webserver reads the prefix from here."""
+_NO_LOGIN = (
+    "warning: everybody who reaches this address can run and stop everything. With `serve.ui` in the platform"
+    " file the UI is behind the login of `etl-assets serve`"
+)
 
 
 @click.command()
@@ -52,6 +62,7 @@ def dev(host: str, port: int, engine: bool, log_level: str, stack: str | None) -
     from etl_assets.settings import expect_landing_folder, load_settings
 
     settings = load_settings()
+    prefix = _prefix(settings.serve, host)
     reads_landing = settings.catalog().reads_landing
     if reads_landing:
         expect_landing_folder(settings)
@@ -63,7 +74,8 @@ def dev(host: str, port: int, engine: bool, log_level: str, stack: str | None) -
     os.environ["DAGSTER_HOME"] = str(home)
     os.environ["ETL_ASSETS_HOME"] = str(settings.home)
     if port:
-        os.environ.setdefault(environment.DAGSTER_URL.name, _address(host, port))
+        os.environ.setdefault(environment.DAGSTER_URL.name, _address(host, port) + prefix)
+    os.environ[_WEBSERVER_PREFIX] = prefix
     if engine and sys.platform == "linux":
         _start_engine()
     read = (
@@ -71,9 +83,30 @@ def dev(host: str, port: int, engine: bool, log_level: str, stack: str | None) -
         if reads_landing
         else f"pipelines: {settings.home / 'pipelines'}"
     )
-    click.echo(f"Dagster UI on http://{host}:{port}   {read}", err=True)
+    click.echo(f"Dagster UI on http://{host}:{port}{prefix}   {read}", err=True)
     arguments = ["dev", "-w", str(WORKSPACE), "-h", host, "-p", str(port), "--log-level", log_level]
     os.execv(sys.executable, [sys.executable, "-W", _KNOWN_WARNING, "-m", "dagster", *arguments])
+
+
+def _prefix(serve: ServeSettings, host: str) -> str:
+    """Return the path under which the UI runs: that of `etl-assets serve` if it is behind its login.
+
+    Raises:
+        SettingsError: others could reach the UI past the login.
+    """
+    from etl_assets.errors import SettingsError
+    from etl_assets.settings.loopback import is_loopback
+    from etl_assets.settings.ui import PATH_PREFIX
+
+    if serve.ui is not None and not is_loopback(host):
+        raise SettingsError(
+            f"others would reach the Dagster UI on {host} without the login that `serve.ui` asks for",
+            fix="leave out --host, or remove `serve.ui` from the platform file",
+            field="serve.ui",
+        )
+    if not is_loopback(host):
+        click.echo(_NO_LOGIN, err=True)
+    return "" if serve.ui is None else PATH_PREFIX
 
 
 def _address(host: str, port: int) -> str:

@@ -22,6 +22,7 @@ from etl_assets.serve.error_problems import answer_errors
 from etl_assets.serve.problems import ProblemDetails, answer_problems
 from etl_assets.serve.retention import keep_removing
 from etl_assets.serve.service import Service
+from etl_assets.settings.ui import UiSettings
 
 
 def build_app(service: Service) -> FastAPI:
@@ -47,6 +48,8 @@ def build_app(service: Service) -> FastAPI:
         service.trials.close()
         service.issuer_calls.close()
         service.control.close()
+        if service.settings.serve.ui is not None:
+            await app.state.webserver.close()
 
     # The pages for people load scripts from elsewhere: only the description is served.
     app = FastAPI(title="etl-assets", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
@@ -58,6 +61,8 @@ def build_app(service: Service) -> FastAPI:
     made = (each.router for each in service.settings.catalog().pipelines if each.router is not None)
     for router in (events.router, health.router, *ROUTERS, page, *(make(service.settings) for make in made)):
         _include(app, router)
+    if service.settings.serve.ui is not None:
+        _include_ui(app, service.settings.serve.ui)
     app.add_middleware(_FewRequests, service=service)
     app.openapi = lambda: _described(app)
     return app
@@ -68,6 +73,16 @@ def _include(app: FastAPI, router: APIRouter) -> None:
     for method, path, rule in rules_of(router):
         app.state.rules[method, path.replace(":path}", "}")] = rule
     app.include_router(router)
+
+
+def _include_ui(app: FastAPI, settings: UiSettings) -> None:
+    """Include the Dagster UI."""
+    from etl_assets.control.ui.live_updates import LiveUpdates
+    from etl_assets.control.ui.routes import router
+    from etl_assets.control.ui.webserver import Webserver
+
+    app.state.webserver, app.state.live_updates = Webserver(settings), LiveUpdates(settings)
+    _include(app, router)
 
 
 def _described(app: FastAPI) -> dict[str, Any]:

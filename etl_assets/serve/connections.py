@@ -50,6 +50,12 @@ class LimitedProtocol(_BASE):
         if not self.transport.is_closing():
             self._expect_head()
 
+    def handle_websocket_upgrade(self, *event: Any) -> None:
+        """Hand the connection to the websocket, which has limits of its own."""
+        self._forget_head()
+        self._forget_answer()
+        super().handle_websocket_upgrade(*event)
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no more."""
         self._forget_head()

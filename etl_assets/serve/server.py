@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import socket
 
@@ -14,10 +13,12 @@ from etl_assets.serve.connections import limited_protocol
 from etl_assets.serve.journal import Journal
 from etl_assets.serve.service import Service
 from etl_assets.settings import Settings
+from etl_assets.settings.loopback import is_loopback
 
 logger = logging.getLogger("etl_assets.serve")
 _BACKLOG = 512
 _KEEP_ALIVE_SECONDS = 30
+_WEBSOCKET_MESSAGE_BYTES = 1 << 20
 
 
 def run_server(settings: Settings, host: str, port: int) -> None:
@@ -46,7 +47,8 @@ def run_server(settings: Settings, host: str, port: int) -> None:
     config = uvicorn.Config(
         build_app(service),
         http=protocol,
-        ws="none",
+        ws="none" if serve.ui is None else "websockets-sansio",
+        ws_max_size=_WEBSOCKET_MESSAGE_BYTES,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -72,14 +74,6 @@ class _Server(uvicorn.Server):
         """Let requests end, and return."""
         self._service.watch.close()
         await super().shutdown(sockets)
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether an address is only this machine's."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _listen(host: str, port: int) -> socket.socket:

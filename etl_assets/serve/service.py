@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fastapi import Request
+from starlette.requests import HTTPConnection
 
 from etl_assets.control.control_plane import ControlPlane
 from etl_assets.installed import Installed
@@ -108,7 +108,7 @@ class Service:
         self.watch = CommitWatch(OutcomeReader(self.settings.placement), max_waiting=serve.max_commit_waits)
 
     @classmethod
-    def of(cls, request: Request) -> Service:
+    def of(cls, request: HTTPConnection) -> Service:
         """Return the service of a request's app."""
         return request.app.state.service
 
@@ -164,7 +164,7 @@ class Service:
         }
         self._installed = found
 
-    async def token_of(self, request: Request) -> Token:
+    async def token_of(self, request: HTTPConnection) -> Token:
         """Return the token of a request: one of the server's own, or of the issuer.
 
         Raises:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Annotated
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
+from etl_assets.settings.loopback import is_loopback
 from etl_assets.settings.section import Section
 
 
 def _secure(value: str) -> str:
     parts = urlsplit(value)
     host = parts.hostname or ""
-    try:
-        is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = False
-    if not host or (parts.scheme != "https" and not (parts.scheme == "http" and is_loopback)):
+    if not host or (parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(host))):
         raise ValueError("it is not an `https://` address; keys that come without TLS may be anybody's")
     if parts.username is not None or parts.query or parts.fragment:
         raise ValueError("an address has neither credentials nor options")

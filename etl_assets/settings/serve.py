@@ -9,6 +9,7 @@ from pydantic import Field
 
 from etl_assets.settings.oidc import OidcSettings
 from etl_assets.settings.section import Section
+from etl_assets.settings.ui import UiSettings
 
 
 class ServeSettings(Section):
@@ -82,6 +83,10 @@ class ServeSettings(Section):
     oidc: Annotated[
         OidcSettings | None,
         Field(description="tokens of an OpenID Connect issuer; by default only those of `etl-assets tokens`"),
+    ] = None
+    ui: Annotated[
+        UiSettings | None,
+        Field(description="the Dagster UI at `/ui/`, behind the login; by default it is not served"),
     ] = None
     keep_journal_days: Annotated[
         int, Field(ge=1, le=366, description="journal files that were read are removed after this many days")

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from fastapi import APIRouter
 
-from etl_assets.serve.access import allow, rules_of
+from etl_assets.serve.access import WEBSOCKET, allow, rules_of
 from etl_assets.serve.app import build_app
 from etl_assets.serve.journal import Journal
 from etl_assets.serve.service import Service, now_utc
@@ -66,6 +66,16 @@ PAGES = {
     ("POST", "/status/{name}/{action}"): ("operate", "pipeline"),
 }
 """What each page needs; its session stands for a token."""
+UI = {
+    ("GET", "/ui"): ("read", "every pipeline"),
+    ("GET", "/ui/{path}"): ("read", "every pipeline"),
+    ("HEAD", "/ui/{path}"): ("read", "every pipeline"),
+    ("GET", "/ui/graphql"): ("read", "every pipeline"),
+    ("POST", "/ui/graphql"): ("read", "every pipeline"),
+    ("WEBSOCKET", "/ui/graphql"): ("read", "every pipeline"),
+    ("POST", "/ui/{report}/{key}"): ("admin", "every pipeline"),
+}
+"""What the Dagster UI needs, with a token or with a session."""
 INCLUDED = {
     "ingest": {"ingest"},
     "read": {"read"},
@@ -86,7 +96,10 @@ def service(tmp_path_factory):
         "password": "${HOME}",
         "write": ["orders.order_status_view"],
     }
-    write_installation(home, pipelines={"built_in": ["orders"]}, connections={"orders": orders})
+    ui = {"address": "http://127.0.0.1:1"}  # nothing answers: what is allowed is 502
+    write_installation(
+        home, pipelines={"built_in": ["orders"]}, connections={"orders": orders}, serve={"ui": ui}
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ETL_ASSETS_HOME", str(home))
         settings = load_settings()
@@ -98,25 +111,58 @@ def app(service):
     return build_app(service)
 
 
-def ask(app, secret, calls, cookie=None):
+def ask(app, secret, calls, cookie=None, **more):
+    headers = {} if secret is None else {"authorization": f"Bearer {secret}"}
+    headers |= {} if cookie is None else {"cookie": f"{COOKIE}={cookie}"}
+    headers |= more
+
     async def all_calls():
-        headers = {} if secret is None else {"authorization": f"Bearer {secret}"}
-        headers |= {} if cookie is None else {"cookie": f"{COOKIE}={cookie}"}
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://x", headers=headers) as client:
-            return {call: await client.request(call[0], path, json={}) for call, path in calls.items()}
+            found = {call: path for call, path in calls.items() if call[0] != WEBSOCKET}
+            return {call: await client.request(call[0], path, json={}) for call, path in found.items()}
 
-    return asyncio.run(all_calls())
+    refused = {call: upgrade(app, path, headers) for call, path in calls.items() if call[0] == WEBSOCKET}
+    return asyncio.run(all_calls()) | refused
+
+
+def upgrade(app, path, headers):
+    """Return what is answered to a websocket that is not accepted."""
+    sent = []
+    scope = {
+        "type": "websocket",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "scheme": "ws",
+        "headers": [(b"host", b"x"), *((name.encode(), value.encode()) for name, value in headers.items())],
+        "subprotocols": ["graphql-ws"],
+        "extensions": {"websocket.http.response": {}},
+    }
+
+    async def receive():
+        return {"type": "websocket.connect"}
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(app(scope, receive, send))
+    start, *bodies = sent
+    assert start["type"] == "websocket.http.response.start"
+    content = b"".join(each["body"] for each in bodies)
+    return httpx.Response(start["status"], headers=start["headers"], content=content)
 
 
 def path_of(path: str) -> str:
-    return path.format(name=PIPELINE, id="none", tenant="default", revision="1", action="pause")
+    given = {"name": PIPELINE, "id": "none", "tenant": "default", "revision": "1", "action": "pause"}
+    return path.format(**given, path="runs", report="report_asset_check", key="a")
 
 
 def test_every_route_has_a_rule_that_is_checked_here(app):
     described = {(method.upper(), path) for path, found in app.openapi()["paths"].items() for method in found}
     assert described == set(RULES)
-    assert set(app.state.rules) == {*RULES, *PAGES}
+    assert set(app.state.rules) == {*RULES, *PAGES, *UI}
+    assert {call for call, rule in app.state.rules.items() if rule.is_app} == set(UI)
     assert {call for call, rule in app.state.rules.items() if rule.is_page} == {
         call for call, (scope, _) in PAGES.items() if scope is not None
     }
@@ -177,6 +223,51 @@ def test_the_whole_matrix_of_the_pages(service, app, scope, tenant, bound_to):
             assert answer.status_code not in (401, 403, 404), (call, answer.text)
 
 
+@pytest.mark.parametrize("tenant", ["default", "other"])
+@pytest.mark.parametrize("bound_to", ["*", PIPELINE])
+@pytest.mark.parametrize("scope", [None, *INCLUDED])
+def test_the_whole_matrix_of_the_dagster_ui(service, app, scope, tenant, bound_to):
+    secret = cookie = None
+    if scope is not None:
+        token, secret = Tokens(service.settings.home).add(
+            "client", now=now_utc(), tenant=tenant, pipelines=[bound_to], scopes=[Scope(scope)]
+        )
+        cookie = service.sessions.begin(token, now_utc())
+    calls = {call: path_of(call[1]) for call in UI}
+    for answers in (ask(app, secret, calls), ask(app, None, calls, cookie, origin="http://x")):
+        for call, (needed, about) in UI.items():
+            answer = answers[call]
+            expected = expected_refusal(needed, about, scope, tenant, bound_to)
+            if expected is None:
+                assert answer.status_code not in (401, 403, 404), (call, answer.text)
+            else:
+                assert answer.status_code == expected, (call, answer.text)
+                assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_a_webserver_that_is_not_there_is_a_problem_that_says_how_to_start_it(service, app):
+    _, secret = Tokens(service.settings.home).add("client", now=now_utc(), scopes=[Scope.READ])
+    for call, answer in ask(app, secret, {call: path_of(call[1]) for call in UI}).items():
+        if call in (("GET", "/ui/{path}"), ("WEBSOCKET", "/ui/graphql")):
+            assert answer.status_code == 502
+            assert "`etl-assets dev`" in answer.json()["detail"]
+            assert "serve.ui.address" in answer.json()["detail"]
+
+
+def test_a_session_is_not_used_by_pages_of_other_sites(service, app):
+    token, secret = Tokens(service.settings.home).add("client", now=now_utc(), scopes=[Scope.ADMIN])
+    cookie = service.sessions.begin(token, now_utc())
+    changing = {call: path_of(call[1]) for call in UI if call[0] not in ("GET", "HEAD")}
+    assert len(changing) == 3
+    for origin in ({}, {"origin": "null"}, {"origin": "http://x:8081"}, {"origin": "http://evil.x"}):
+        answers = ask(app, None, changing, cookie, **origin)
+        assert {answer.status_code for answer in answers.values()} == {403}, origin
+        assert all("other-origin" in answer.text for answer in answers.values())
+        # A token is sent by no browser of its own accord.
+        answers = ask(app, secret, changing, **origin)
+        assert 403 not in {answer.status_code for answer in answers.values()}
+
+
 def expected_refusal(needed, about, scope, tenant, bound_to) -> int | None:
     """Return the status that refuses a request; None if it is allowed."""
     if needed is None:
@@ -189,6 +280,8 @@ def expected_refusal(needed, about, scope, tenant, bound_to) -> int | None:
     if pipeline is not None and bound_to not in ("*", pipeline):
         return 403
     if about == "connections" and bound_to != "*":
+        return 403
+    if about == "every pipeline" and (bound_to != "*" or tenant != "default"):
         return 403
     if about == "tenant" and tenant != "default":
         return 403

@@ -6,10 +6,12 @@ import json
 
 import pytest
 
+from etl_assets.errors import ControlStoreUnavailable
 from etl_assets.settings import load_settings
 from etl_assets.sources.captures.connect import close_readers, table_states
-from etl_assets.sources.captures.phases import TablePhase
+from etl_assets.sources.captures.phases import TablePhase, TableRetry
 from etl_assets.sources.captures.table_states import CapturedTableState
+from etl_assets.sources.captures.table_view import TableView
 from etl_assets_tests.serve.rest_calls import RestClient, new_service
 from etl_assets_tests.serve.server_process import write_installation
 
@@ -58,3 +60,41 @@ def test_a_token_sees_the_tables_of_its_pipelines_and_other_tenants_none(service
     assert RestClient(service, scopes=["read"], tenant="acme").get(PATH).status_code == 404
     assert RestClient(service, scopes=["ingest"]).get(PATH).status_code == 403
     assert RestClient(service, scopes=["read"]).get("/v1/captures/none/tables").status_code == 404
+
+
+def test_metrics_name_tables_in_error_while_the_server_does_not_answer(service):
+    lines = RestClient(service, scopes=["read"]).get("/metrics").text.splitlines()
+    assert "etl_assets_captures_read 1" in lines
+    assert 'etl_assets_capture_up{capture="shop"} 0' in lines
+    assert 'etl_assets_capture_tables{capture="shop",phase="errored"} 1' in lines
+    assert 'etl_assets_capture_tables{capture="shop",phase="init"} 1' in lines
+    assert 'etl_assets_capture_table_errored{capture="shop",table="public.film"} 1' in lines
+    assert 'etl_assets_capture_table_errored{capture="shop",table="public.actor"} 0' in lines
+    assert not any(line.startswith("etl_assets_capture_slot_held_bytes{") for line in lines)
+    others = RestClient(service, scopes=["read"], tenant="acme").get("/metrics").text
+    assert "etl_assets_capture" not in others
+    bound = RestClient(service, scopes=["read"], pipelines=("shop_film",)).get("/metrics").text
+    assert 'table="public.film"' in bound
+    assert "public.actor" not in bound
+
+
+def test_figures_that_cannot_be_read_do_not_take_the_others_away(service, monkeypatch):
+    def unreachable(settings):
+        raise ControlStoreUnavailable("it does not answer", fix="start it", store="s")
+
+    monkeypatch.setattr("etl_assets.control.routes.metrics.read_figures", unreachable)
+    lines = RestClient(service, scopes=["read"]).get("/metrics").text.splitlines()
+    assert "etl_assets_captures_read 0" in lines
+    assert any(line.startswith("etl_assets_declared_pipelines{") for line in lines)
+
+
+def test_an_error_says_what_ends_it_after_the_solution(service):
+    (_, film) = RestClient(service, scopes=["read"]).get(PATH).json()["data"]
+    assert film["error"]["ended_by"] == "etl-assets cdc rollback shop public.film"
+    state = next(each for each in table_states(load_settings()).of_capture("shop") if each.error)
+    copied = state.failed("gone", "see why", needs_copy=True)
+    assert copied.error is not None
+    assert copied.error.ended_by("shop", "public.film") == "etl-assets cdc rollback shop public.film --copy"
+    timed = state.failed("no key", "add one", TableRetry.TIMED)
+    line = TableView(state=timed, committed_lsn=0, lag_bytes=None, lag_seconds=0.0).line()
+    assert "then (timed): by itself, at the next discovery; at once: etl-assets cdc discover shop" in line

@@ -1,18 +1,24 @@
-"""`etl-assets cdc check` for a capture: everything that its tables lack, before it starts."""
+"""What an operator sees of a capture: what its tables lack before it starts, and its figures later."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from etl_assets.cli.main import cli
 from etl_assets.observability.capture_checks import MatchedTables, check_capture
+from etl_assets.observability.capture_metrics import CaptureFigures, capture_gauges, read_figures
 from etl_assets.pipelines.capture_files import find_capture
 from etl_assets.sources.postgres_cdc.server_state import read_server_state
 from etl_assets_tests.sources.captured import CAPTURE, Captured
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -92,3 +98,35 @@ def test_copies_need_a_slot_and_a_walsender_each_and_a_small_limit_of_the_log_is
     assert "max_replication_slots is 3 and 3 are free; 4 are needed, 3 of them for copies" in text
     assert "max_wal_senders is 2, and 2 is free; the first copy needs 3" in text
     assert "max_slot_wal_keep_size is 512 MB, less than the max_held_bytes of shop (1024 MB)" in text
+
+
+def test_figures_have_what_the_slot_holds_back_and_how_far_each_table_is(shop):
+    shop.make_tables("film", "actor")
+    shop.discover()
+    shop.settle("film", "actor")
+    shop.execute("INSERT INTO film SELECT i, 'x', i FROM generate_series(10, 400) i")
+    shop.look()
+    gauges = {each.name: each.values for each in capture_gauges(read_figures(shop.settings))}
+    capture, film = ("capture", CAPTURE), ("table", "public.film")
+    assert gauges["etl_assets_capture_up"][(capture,)] == 1
+    assert gauges["etl_assets_capture_slot_lost"][(capture,)] == 0
+    assert gauges["etl_assets_capture_slot_held_bytes"][(capture,)] > 0
+    assert gauges["etl_assets_capture_tables"][(capture, ("phase", "ready"))] == 2
+    assert gauges["etl_assets_capture_table_lag_bytes"][(capture, film)] > 10_000
+    assert gauges["etl_assets_capture_table_lag_seconds"][(capture, film)] > 0
+    assert gauges["etl_assets_capture_table_rows_copied"][(capture, film)] == 3
+
+
+def test_alert_rules_name_figures_that_exist_and_headings_of_the_runbook():
+    figures = CaptureFigures(name="shop", is_up=False, slot=None, tables=())
+    known = {each.name for each in capture_gauges([figures])} | {"etl_assets_captures_read"}
+    rules = yaml.safe_load((ROOT / "deploy/prometheus/captures.rules.yaml").read_text("utf-8"))
+    runbook = (ROOT / "docs/operations.md").read_text("utf-8")
+    headings = {
+        "#" + re.sub(r"[^a-z0-9 ]", "", line.lstrip("# ").lower()).replace(" ", "-")
+        for line in runbook.splitlines()
+        if line.startswith("#")
+    }
+    for rule in rules["groups"][0]["rules"]:
+        assert set(re.findall(r"etl_assets_\w+", rule["expr"])) <= known, rule["alert"]
+        assert "#" + rule["annotations"]["runbook"].partition("#")[2] in headings, rule["alert"]

@@ -59,6 +59,17 @@ def test_an_address_that_is_not_of_this_machine_is_named(tmp_path):
     assert "--host" in done.stderr
 
 
+def test_where_the_ui_is_behind_a_login_it_listens_on_no_address_that_others_reach(tmp_path):
+    platform = tmp_path / "platform.yaml"
+    platform.write_text("serve: {ui: {address: 'http://127.0.0.1:3000'}}\n", "utf-8")
+    done = dev(tmp_path, "--host", "0.0.0.0")
+    assert done.returncode == 1
+    assert "error: SettingsError" in done.stderr
+    assert "leave out --host" in done.stderr
+    platform.unlink()
+    assert "warning: everybody who reaches this address" in dev(tmp_path, "--host", "192.0.2.1").stderr
+
+
 def test_a_second_one_on_a_home_folder_is_refused_with_the_process_of_the_first(tmp_path, taken):
     first = subprocess.Popen(
         [sys.executable, "-c", HOLD],

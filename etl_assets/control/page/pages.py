@@ -14,9 +14,12 @@ from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from etl_assets.errors import EtlAssetsError
+from etl_assets.serve.access import allows_every_pipeline
 from etl_assets.serve.error_problems import problem_of
 from etl_assets.serve.problems import ProblemDetails
 from etl_assets.serve.service import Service
+from etl_assets.serve.tokens import Scope, Token
+from etl_assets.settings.ui import PATH_PREFIX
 
 HEADERS = {
     "Cache-Control": "no-store",
@@ -41,10 +44,16 @@ def show(request: Request, template: str, *, status: int = 200, **values: Any) -
     state = request.state
     session, token = getattr(state, "session", None), getattr(state, "token", None)
     found = _templates().get_template(template)
-    html = found.render(
-        session=session, token=token, **{"reload_seconds": None, "now": Service.of(request).clock(), **values}
-    )
+    service = Service.of(request)
+    shown = {"reload_seconds": None, "now": service.clock(), "ui": _ui_of(service, token), **values}
+    html = found.render(session=session, token=token, **shown)
     return HTMLResponse(html, status, HEADERS)
+
+
+def _ui_of(service: Service, token: Token | None) -> str | None:
+    """Return the path of the Dagster UI if it is served and the token allows it."""
+    allowed = token is not None and allows_every_pipeline(token, Scope.READ)
+    return f"{PATH_PREFIX}/" if allowed and service.settings.serve.ui is not None else None
 
 
 class Page(APIRoute):

@@ -29,12 +29,14 @@ from etl_assets.serve.problems import ProblemDetails
 from etl_assets.serve.service import Service
 from etl_assets.serve.sessions import COOKIE, DURATION
 from etl_assets.serve.tokens import Scope
+from etl_assets.settings.ui import PATH_PREFIX
 
 RELOAD_SECONDS = 5
 SHOWN = 10
 """How many runs, dead letters and entries of the history a page has."""
 BROKEN = "BROKEN"
 """Shown as the state of a pipeline whose declaration cannot be used."""
+MAX_NEXT = 2_000
 router = APIRouter(route_class=Page, include_in_schema=False)
 
 
@@ -54,7 +56,7 @@ async def style() -> Response:
 @router.get("/login", dependencies=[allow(None)])
 async def ask_for_token(request: Request) -> Response:
     """Show the form for a token."""
-    return show(request, "login.html", error="")
+    return show(request, "login.html", error="", next=_next_of(request.query_params))
 
 
 @router.post("/login", dependencies=[allow(None)])
@@ -66,8 +68,8 @@ async def log_in(request: Request) -> Response:
         error = (
             "This token is not valid." if token is None else "This token may not read: it lacks the scope."
         )
-        return show(request, "login.html", status=403, error=error)
-    answer = RedirectResponse("/status", 303, headers=HEADERS)
+        return show(request, "login.html", status=403, error=error, next=_next_of(form))
+    answer = RedirectResponse(_next_of(form) or "/status", 303, headers=HEADERS)
     answer.set_cookie(
         COOKIE,
         service.sessions.begin(token, service.clock()),
@@ -168,6 +170,12 @@ async def act(request: Request) -> Response:
 
     await service.store_calls.call(perform)
     return RedirectResponse(request.url_for("show_pipeline", name=name).path, 303, headers=HEADERS)
+
+
+def _next_of(given: Mapping[str, str]) -> str:
+    """Return the page of the Dagster UI that a person wanted before the login, if there is one."""
+    wanted = given.get("next", "")
+    return wanted if wanted.startswith(f"{PATH_PREFIX}/") and len(wanted) <= MAX_NEXT else ""
 
 
 async def _ask_store(

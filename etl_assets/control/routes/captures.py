@@ -33,6 +33,7 @@ _ERROR = object_schema(
         "reason": _TEXT,
         "solution": _TEXT,
         "retry_policy": {"enum": [each.value for each in TableRetry]},
+        "ended_by": _TEXT,
         "needs_copy": {"type": "boolean"},
     }
 )

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from fastapi import APIRouter, Request
 from fastapi.responses import PlainTextResponse
 
-from etl_assets.serve.access import allow
-from etl_assets.serve.problems import problem_responses
+from etl_assets.errors import EtlAssetsError
+from etl_assets.observability.capture_metrics import Labels, capture_gauges, read_figures
+from etl_assets.pipelines.origin import DEFAULT_TENANT
+from etl_assets.serve.access import allow, token_of
+from etl_assets.serve.problems import ProblemDetails, problem_responses
 from etl_assets.serve.service import Service
-from etl_assets.serve.tokens import Scope
+from etl_assets.serve.tokens import Scope, Token
 
 _TYPE = "text/plain; version=0.0.4; charset=utf-8"
 router = APIRouter(tags=["health"])
@@ -36,8 +40,46 @@ router = APIRouter(tags=["health"])
     ),
 )
 async def metrics(request: Request) -> PlainTextResponse:
-    """Return figures of the process and the number of pipelines."""
-    return PlainTextResponse("\n".join(_lines(Service.of(request))) + "\n", media_type=_TYPE)
+    """Return figures of the process, its pipelines, and captures. Other tenants have no captures."""
+    service, token = Service.of(request), token_of(request)
+    lines = [*_lines(service)]
+    if token.tenant == DEFAULT_TENANT:
+        lines += await _of_captures(service, token)
+    return PlainTextResponse("\n".join(lines) + "\n", media_type=_TYPE)
+
+
+async def _of_captures(service: Service, token: Token) -> list[str]:
+    """Return the figures of captures; without an answer in time, that they could not be read."""
+    try:
+        captures = await service.reads.read("figures of captures", lambda: read_figures(service.settings))
+    except (EtlAssetsError, ProblemDetails):
+        captures, is_read = [], 0
+    else:
+        is_read = 1
+    seen = [
+        replace(
+            each,
+            tables=[one for one in each.tables if token.allows(Scope.READ, one.state.pipeline)],
+        )
+        for each in captures
+    ]
+    lines = [
+        *_figure(
+            "etl_assets_captures_read", "gauge", "Whether figures of captures could be read.", {"": is_read}
+        )
+    ]
+    for gauge in capture_gauges(seen):
+        values = {_labels(labels): value for labels, value in gauge.values.items()}
+        lines += _figure(gauge.name, "gauge", gauge.text, values)
+    return lines
+
+
+def _labels(labels: Labels) -> str:
+    """Return labels as the text format has them: backslash, quote and line break are escaped."""
+    return ",".join(
+        f'{name}="' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+        for name, value in labels
+    )
 
 
 def _lines(service: Service) -> Iterator[str]:
@@ -62,8 +104,9 @@ def _lines(service: Service) -> Iterator[str]:
     )
 
 
-def _figure(name: str, kind: str, text: str, values: dict[str, int]) -> Iterator[str]:
+def _figure(name: str, kind: str, text: str, values: Mapping[str, float]) -> Iterator[str]:
     yield f"# HELP {name} {text}"
     yield f"# TYPE {name} {kind}"
-    for labels, value in values.items():
+    for labels, number in values.items():
+        value = int(number) if number == int(number) else number
         yield f"{name}{{{labels}}} {value}" if labels else f"{name} {value}"

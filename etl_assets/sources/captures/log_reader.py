@@ -108,6 +108,14 @@ class CaptureReader:
         except (SourceUnavailable, SourceRefused):
             return None
 
+    def slot(self) -> tuple[bool, LogSlot | None]:
+        """Return whether the server answers, and the slot if it has one."""
+        try:
+            with self._lock, self.server.asked():
+                return True, self.server.slot_state()
+        except (SourceUnavailable, SourceRefused):
+            return False, None
+
     def close(self) -> None:
         """Close the session once nobody reads. Never raises."""
         with self._lock:

@@ -34,6 +34,17 @@ class TableError:
     before: TablePhase
     needs_copy: bool = False
 
+    def ended_by(self, capture: str, table: str) -> str:
+        """Return what ends the error once the solution was carried out, as a command or in words.
+
+        Args:
+            capture: The capture.
+            table: The table.
+        """
+        if self.retry is TableRetry.TIMED:
+            return f"by itself, at the next discovery; at once: etl-assets cdc discover {capture}"
+        return f"etl-assets cdc rollback {capture} {table}{' --copy' if self.needs_copy else ''}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedTableState:

@@ -47,6 +47,7 @@ class TableView:
                 "reason": error.reason,
                 "solution": error.solution,
                 "retry_policy": error.retry.value,
+                "ended_by": error.ended_by(state.capture, state.table),
                 "needs_copy": error.needs_copy,
             },
         }
@@ -63,4 +64,5 @@ class TableView:
         text = f"{state.capture}  {state.table}  {state.phase}  {state.rows_copied:,}{total} rows copied{lag}"
         if state.error is not None:
             text += f"\n    {state.error.reason}\n    fix: {state.error.solution}"
+            text += f"\n    then ({state.error.retry}): {state.error.ended_by(state.capture, state.table)}"
         return text
