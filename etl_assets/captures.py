@@ -19,6 +19,7 @@ from etl_assets.pipelines.capture_files import find_capture, read_captures, usab
 from etl_assets.pipelines.captured_declarations import captured_declaration, captured_path
 from etl_assets.sources.captures.connect import capture_reader, table_states
 from etl_assets.sources.captures.discovery import Discovery, FoundTables
+from etl_assets.sources.captures.phases import TableRetry
 from etl_assets.sources.captures.table_states import CapturedTableState, change_state, find_state
 from etl_assets.sources.captures.table_view import TableView
 
@@ -132,6 +133,29 @@ def roll_back(settings: Settings, name: str, table: str, *, copies: bool = False
                 pipeline=state.pipeline,
             )
         return change_state(reader.states, name, state.table, lambda each: _back(each))
+
+
+def retry_errored(settings: Settings, name: str) -> list[CapturedTableState]:
+    """Let all tables in error go on that can without another copy, as after one cause is corrected for all.
+
+    A discovery comes first: it ends the errors that it found itself.
+
+    Returns:
+        The tables that were in error, as they are now; those still in error have to be corrected or copied.
+
+    Raises:
+        NotFound, SourceUnavailable, SourceRefused: as `discover` says.
+    """
+    before = [each.table for each in states_of(settings, name) if each.error is not None]
+    discover(settings, name)
+    found = []
+    for table in before:
+        state = find_state(table_states(settings), name, table)
+        is_manual = state.error is not None and state.error.retry is TableRetry.MANUAL
+        if is_manual and state.error is not None and not state.error.needs_copy:
+            state = roll_back(settings, name, table)
+        found.append(state)
+    return found
 
 
 def _back(state: CapturedTableState) -> CapturedTableState:

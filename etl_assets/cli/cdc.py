@@ -145,6 +145,29 @@ def rollback(capture: str, table: str, copies: bool) -> None:
     click.echo(f"{state.table}: {state.phase}")
 
 
+@cdc.command()
+@click.argument("capture")
+def retry(capture: str) -> None:
+    """Let all tables of a capture in error go on, after one cause was corrected for all of them.
+
+    Tables that have to be copied again stay in error, and are named with the command. Exit code 1 if there
+    are such tables.
+    """
+    from etl_assets.captures import retry_errored
+    from etl_assets.settings import load_settings
+
+    found = retry_errored(load_settings(), capture)
+    if not found:
+        click.echo(f"{capture}: no table is in error")
+    for state in found:
+        click.echo(f"{state.table}: {state.phase}")
+        if state.error is not None:
+            click.echo(f"    {state.error.reason}\n    fix: {state.error.solution}")
+            click.echo(f"    then: {state.error.ended_by(capture, state.table)}")
+    if any(each.error is not None for each in found):
+        sys.exit(1)
+
+
 def _is_capture(name: str) -> bool:
     from etl_assets.pipelines.capture_files import read_captures
     from etl_assets.settings import load_settings

@@ -15,6 +15,8 @@ from etl_assets.cli.main import cli
 from etl_assets.observability.capture_checks import MatchedTables, check_capture
 from etl_assets.observability.capture_metrics import CaptureFigures, capture_gauges, read_figures
 from etl_assets.pipelines.capture_files import find_capture
+from etl_assets.sources.captures.connect import table_states
+from etl_assets.sources.captures.table_states import change_state
 from etl_assets.sources.postgres_cdc.server_state import read_server_state
 from etl_assets_tests.sources.captured import CAPTURE, Captured
 
@@ -130,3 +132,26 @@ def test_alert_rules_name_figures_that_exist_and_headings_of_the_runbook():
     for rule in rules["groups"][0]["rules"]:
         assert set(re.findall(r"etl_assets_\w+", rule["expr"])) <= known, rule["alert"]
         assert "#" + rule["annotations"]["runbook"].partition("#")[2] in headings, rule["alert"]
+
+
+def test_retry_lets_every_table_go_on_that_can_and_names_those_that_have_to_be_copied(shop):
+    shop.make_tables("film", "actor", "store")
+    shop.execute("CREATE TABLE nokey (id bigint, title varchar(9), n int)")
+    shop.discover()
+    shop.settle("film", "actor", "store")
+    states = table_states(shop.settings)
+    for name, copies in (("film", False), ("actor", True)):
+        change_state(
+            states, CAPTURE, f"public.{name}", lambda each, c=copies: each.failed("why", "do", needs_copy=c)
+        )
+    shop.execute("ALTER TABLE nokey ADD PRIMARY KEY (id)")
+    result = CliRunner().invoke(cli, ["cdc", "retry", CAPTURE])
+    assert result.exit_code == 1, result.output
+    assert shop.phases() == {"film": "ready", "actor": "errored", "store": "ready", "nokey": "init"}
+    assert "public.film: ready" in result.output
+    assert "public.nokey: init" in result.output
+    assert "    then: etl-assets cdc rollback shop public.actor --copy" in result.output
+    assert "store" not in result.output
+    change_state(states, CAPTURE, "public.actor", lambda each: each.copied_again(each.since_lsn))
+    again = CliRunner().invoke(cli, ["cdc", "retry", CAPTURE])
+    assert (again.exit_code, again.output) == (0, "shop: no table is in error\n")
