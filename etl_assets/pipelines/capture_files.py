@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -79,9 +80,14 @@ def find_capture(home: Path, name: str) -> CaptureSpec:
 def _read(path: Path) -> CaptureFile:
     try:
         with path.open("rb") as file:
-            tree = read_tree(file.read(MAX_BYTES + 1))
+            return _parsed(path, file.read(MAX_BYTES + 1))
     except OSError as error:
         return CaptureFile(path=path, spec=None, problem=error.strerror or type(error).__name__)
+
+
+@lru_cache(maxsize=64)  # each table of a capture asks for it at every look
+def _parsed(path: Path, text: bytes) -> CaptureFile:
+    tree = read_tree(text)
     if tree.problems:
         first = tree.problems[0]
         return CaptureFile(path=path, spec=None, problem=f"line {first.line}: {first.message}")

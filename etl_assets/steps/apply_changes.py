@@ -63,9 +63,9 @@ class Tombstones:
     is_first: bool
 
     @property
-    def are_there(self) -> bool:
-        """Whether there are tombstones, as the run has seen their table."""
-        return self.seen >= 0 and self._has_rows(self.seen)
+    def table(self) -> Table:
+        """Their table."""
+        return self.context.table(self.contract.name)
 
     def expect_unchanged(self) -> None:
         """Reject tombstones that another run added before the version of the rows was read.
@@ -76,8 +76,8 @@ class Tombstones:
         Raises:
             CommitConflict: there are some; nothing was written.
         """
-        if (now := self._table.version()) != self.seen:
-            raise moved_on(self._table, current=now, base=self.seen)
+        if (now := self.table.version()) != self.seen:
+            raise moved_on(self.table, current=now, base=self.seen)
 
     def keep(self, changes: DataFrame, *, are_there: bool) -> DataFrame | None:
         """Commit the tombstones of changes, and return all that are kept; None if there are none.
@@ -99,7 +99,7 @@ class Tombstones:
             base = self._commit(made, base, replaces=self.is_whole and has_rows)
         elif not has_rows:
             return None
-        kept = self._table.read(self.context.spark, base)
+        kept = self.table.read(self.context.spark, base)
         return kept.select(IS_TRUNCATE, *self.columns.keys, *self.columns.order)
 
     def live(self, changes: DataFrame, kept: DataFrame) -> DataFrame:
@@ -121,35 +121,29 @@ class Tombstones:
         """
         return truncated_rows(stored, newest, kept, self.columns)
 
-    @property
-    def _table(self) -> Table:
-        return self.context.table(self.contract.name)
-
     def _has_rows(self, version: int) -> bool:
-        snapshot = self._table.snapshot(version)
+        snapshot = self.table.snapshot(version)
         return snapshot is not None and any(True for _ in snapshot.files())
 
     def _created(self) -> int:
-        ensure_table(self._table, wait_seconds=self.context.lock_wait_seconds)
+        ensure_table(self.table, wait_seconds=self.context.lock_wait_seconds)
         return 0
 
     def _fitted(self, base: int) -> int:
         """Give the table its columns, and return its version."""
         spark, wait_seconds = self.context.spark, self.context.lock_wait_seconds
         try:
-            return fit_to_contract(spark, self._table, base_version=base, wait_seconds=wait_seconds)
+            return fit_to_contract(spark, self.table, base_version=base, wait_seconds=wait_seconds)
         except ContractError:
             if not self.is_first:
                 raise
         # Its keys are former ones of other types. All changes are read again, now or by the next run.
-        return fit_to_contract(
-            spark, self._table, base_version=self._emptied(base), wait_seconds=wait_seconds
-        )
+        return fit_to_contract(spark, self.table, base_version=self._emptied(base), wait_seconds=wait_seconds)
 
     def _commit(self, rows: DataFrame, base: int, *, replaces: bool) -> int:
         from pyspark.sql import functions as F
 
-        table = self._table
+        table = self.table
         snapshot = table.snapshot(base)
         assert snapshot is not None  # `base` is a version of the table
         rows = rows.withColumn(BATCH_ID, F.lit(base + 1).cast("bigint")).select(*self.contract.names)
@@ -170,7 +164,7 @@ class Tombstones:
 
     def _emptied(self, base: int) -> int:
         """Remove all tombstones, and return the table's version."""
-        table = self._table
+        table = self.table
         snapshot = table.snapshot(base)
         assert snapshot is not None  # the caller has found rows in it
         removed = tuple(content_of(snapshot).values())

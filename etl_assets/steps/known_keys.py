@@ -20,11 +20,14 @@ from typing import TYPE_CHECKING, Any
 from etl_assets.compute.in_process import is_little_work
 from etl_assets.compute.worker_tasks import attempt_name
 from etl_assets.contracts.arrow_types import data_file_schema
+from etl_assets.delta.log.partition_values import folder_of
 from etl_assets.delta.read.data_files import new_data_file, pieces_of, rows_at_once, whole_file
+from etl_assets.delta.write.changes import IS_DELETED
 from etl_assets.delta.write.content import StoredFile, content_of
 from etl_assets.delta.write.rewrite import Rewritten, can_rewrite
 from etl_assets.pipelines.declared import DeclaredTables
-from etl_assets.steps.new_keys import KeyedRows, by_file, read_columns
+from etl_assets.steps.new_keys import KEYS_AT_ONCE, KeyedRows, by_file, read_columns, stored_pieces
+from etl_assets.steps.row_order import Place, is_newer, is_older_than
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,7 +37,6 @@ if TYPE_CHECKING:
     from etl_assets.delta.table import Table
 
 _PLACE, _ROW = "_place", "_row"
-_KEYS_AT_ONCE = 1_000_000
 _STAGED = "_staged"
 
 
@@ -47,13 +49,15 @@ class KnownKeys:
         rows: The staged rows, one of each key.
         order: Columns that say which of two rows of a key is newer, the first one first; none: a stored row
             stays as it is.
-        stored: The data files with some of the keys.
+        stored: The data files with some of the keys; all of them if there is a truncate.
+        truncate: Stored rows before this place are removed; None: no row is for that reason.
     """
 
     table: Table
     rows: KeyedRows
     order: tuple[str, ...]
     stored: tuple[StoredFile, ...]
+    truncate: Place | None = None
 
     def write(self, folder: Path) -> Rewritten:
         """Write the newer rows, and the stored ones beside them, as data files into a new folder.
@@ -64,27 +68,34 @@ class KnownKeys:
         import numpy as np
 
         staged = self._staged()
-        # 1. Write the files again in which a row is older, without such rows.
+        # 1. Write the files again in which a row is older or deleted, without such rows.
         work = folder.with_name("kept")
         work.mkdir(parents=True)
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             merged = list(threads.map(partial(self._merge, staged, work), self.stored))
         # 2. Write the staged rows that no stored row keeps out.
-        late = np.concatenate([each.late for each in merged])
-        places = np.setdiff1d(staged.column(_PLACE).to_numpy(), late)
+        late = np.concatenate([np.empty(0, dtype=np.int64), *(each.late for each in merged)])
+        places = np.setdiff1d(staged.column(_PLACE).filter(_call("invert", staged.column(IS_DELETED))), late)
         replace(self.rows, kept=by_file(self.rows.files, places)).write(folder, {})
-        for file in work.iterdir():
-            file.rename(folder / file.name)
-        updated = sum(each.older for each in merged)
+        for file in work.rglob("*.parquet"):
+            target = folder / file.relative_to(work)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            file.rename(target)
+        updated = sum(each.updated for each in merged)
         return Rewritten(
-            removed=tuple(file for file, each in zip(self.stored, merged, strict=True) if each.older),
-            source_rows=staged.num_rows,
+            removed=tuple(file for file, each in zip(self.stored, merged, strict=True) if each.gone),
+            # As in a MERGE, whose source has the rows that a truncate removes.
+            source_rows=staged.num_rows + sum(each.truncated for each in merged),
             inserted=len(places) - updated,
             updated=updated,
+            deleted=sum(each.gone - each.updated for each in merged),
         )
 
     def _staged(self) -> pa.Table:
-        """Return keys, order and place of the staged rows, one of each key."""
+        """Return keys, order, place and `_is_deleted` of the staged rows, one of each key.
+
+        Deletes have no place.
+        """
         import numpy as np
         import pyarrow as pa
 
@@ -92,48 +103,110 @@ class KnownKeys:
         names = [*dict.fromkeys((*contract.merge_key, *self.order))]
         found = read_columns(contract, self.rows.files, names)
         found = found.append_column(_PLACE, pa.array(np.arange(found.num_rows, dtype=np.int64)))
-        if self.rows.kept is None:
+        if self.rows.kept is not None:
+            numbers = [read_columns(contract, [file], names[:1]).num_rows for file in self.rows.files]
+            firsts = np.cumsum([0, *numbers])[:-1]
+            kept = [first + places for first, places in zip(firsts, self.rows.kept, strict=True)]
+            found = found.take(pa.array(np.concatenate([np.empty(0, dtype=np.int64), *kept])))
+        found = found.append_column(IS_DELETED, pa.repeat(pa.scalar(False), found.num_rows))
+        if self.rows.deletes is None:
             return found
-        numbers = [read_columns(contract, [file], names[:1]).num_rows for file in self.rows.files]
-        firsts = np.cumsum([0, *numbers[:-1]])
-        kept = [first + places for first, places in zip(firsts, self.rows.kept, strict=True)]
-        return found.take(pa.array(np.concatenate(kept)))
+        gone = self.rows.deletes.select(names)
+        gone = gone.append_column(_PLACE, pa.nulls(gone.num_rows, pa.int64()))
+        gone = gone.append_column(IS_DELETED, pa.repeat(pa.scalar(True), gone.num_rows))
+        return pa.concat_tables([found, gone])
 
     def _merge(self, staged: pa.Table, folder: Path, file: StoredFile) -> _Merged:
         """Compare a data file with the staged rows, and write it without its older rows if it has some."""
         import numpy as np
         import pyarrow as pa
-        import pyarrow.compute as pc
 
-        path = self.table.path / file.path
-        schema = data_file_schema(self.rows.contract)
-        keys = list(self.rows.contract.merge_key)
-        compared = pa.schema([schema.field(name) for name in [*dict.fromkeys((*keys, *self.order))]])
-        late, older, first = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)], 0
-        for piece in pieces_of(path, compared, at_once=_KEYS_AT_ONCE):
-            rows = piece.append_column(_ROW, pa.array(np.arange(first, first + piece.num_rows)))
-            both = rows.join(staged, keys, join_type="inner", right_suffix=_STAGED)
-            is_newer = _is_newer(both, self.order)
-            older.append(both.column(_ROW).filter(is_newer).to_numpy())
-            late.append(both.column(_PLACE).filter(pc.call_function("invert", [is_newer])).to_numpy())
+        contract, path = self.rows.contract, self.table.path / file.path
+        schema = data_file_schema(contract)
+        names = dict.fromkeys((*contract.merge_key, *self.order))
+        compared = pa.schema([schema.field(name) for name in names])
+        gone, late = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
+        updated = truncated = first = 0
+        for piece in stored_pieces(path, compared, contract, file.partition, at_once=KEYS_AT_ONCE):
+            found = self._compare(staged, piece)
+            gone.append(first + found.gone)
+            late.append(found.late)
+            updated += found.updated
+            truncated += found.truncated
             first += piece.num_rows
-        gone = np.sort(np.concatenate(older))
-        if len(gone):
-            _write_without(path, folder / f"part-{attempt_name()}.zstd.parquet", schema, gone)
-        return _Merged(late=np.concatenate(late), older=len(gone))
+        rows = np.sort(np.concatenate(gone))
+        if 0 < len(rows) < first:
+            target = folder / folder_of(file.partition, contract.delta_partition)
+            target.mkdir(parents=True, exist_ok=True)
+            without = data_file_schema(contract, without=contract.delta_partition)
+            _write_without(path, target / f"part-{attempt_name()}.zstd.parquet", without, rows)
+        return _Merged(late=np.concatenate(late), gone=len(rows), updated=updated, truncated=truncated)
+
+    def _compare(self, staged: pa.Table, piece: pa.Table) -> _Compared:
+        """Compare rows of a data file with the staged rows."""
+        import numpy as np
+        import pyarrow as pa
+
+        contract = self.rows.contract
+        keys = list(contract.merge_key)
+        rows = piece.append_column(_ROW, pa.array(np.arange(piece.num_rows)))
+        if contract.nullable_keys:
+            rows, staged = _without_nulls(rows, keys), _without_nulls(staged, keys)
+        both = rows.join(staged, keys, join_type="inner", right_suffix=_STAGED)
+        order = [name for name in self.order if name not in keys]
+        mine, theirs = [both.column(name + _STAGED) for name in order], [both.column(name) for name in order]
+        is_deleted = both.column(IS_DELETED)
+        if self.order:
+            same = pa.repeat(pa.scalar(False), both.num_rows)
+            newer = is_newer(mine, theirs) if order else same
+            not_older = is_newer(mine, theirs, or_same=True) if order else _call("invert", same)
+            replaced = _call("if_else", is_deleted, not_older, newer)
+        else:
+            replaced = pa.repeat(pa.scalar(False), both.num_rows)
+        gone, truncated = both.column(_ROW).filter(replaced).to_numpy(), np.empty(0, dtype=np.int64)
+        late = _call("and_not", _call("invert", replaced), is_deleted)
+        is_update = _call("and_not", replaced, is_deleted)
+        if self.truncate is not None:
+            older = rows.column(_ROW).filter(is_older_than(rows, self.truncate)).to_numpy()
+            truncated = np.setdiff1d(older, gone)
+        return _Compared(
+            gone=np.concatenate([gone, truncated]),
+            late=both.column(_PLACE).filter(late).to_numpy(),
+            updated=_call("sum", is_update).as_py() or 0,
+            truncated=len(truncated),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Compared:
+    """What some rows of a data file are to the staged ones.
+
+    Attributes:
+        gone: Positions of rows that are replaced or deleted.
+        late: Places of staged rows that are not newer.
+        updated: How many of the rows are replaced.
+        truncated: How many are before the truncate, and no change decides on them.
+    """
+
+    gone: np.ndarray
+    late: np.ndarray
+    updated: int
+    truncated: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Merged:
-    """What a comparison found: the places of staged rows that are not newer, and how many stored rows are
-    older.
-    """
+    """What a data file is to the staged rows: as `_Compared`, with the number of rows that are gone."""
 
     late: np.ndarray
-    older: int
+    gone: int
+    updated: int
+    truncated: int
 
 
-def known_keys(tables: DeclaredTables, rows: KeyedRows, table: Table, base: Snapshot) -> KnownKeys | None:
+def known_keys(
+    tables: DeclaredTables, rows: KeyedRows, table: Table, base: Snapshot, truncate: Place | None = None
+) -> KnownKeys | None:
     """Return the rows to merge by this process; None where Delta does it, because of features or much work.
 
     Args:
@@ -141,33 +214,39 @@ def known_keys(tables: DeclaredTables, rows: KeyedRows, table: Table, base: Snap
         rows: The staged rows; the table has some of their keys.
         table: The pipeline's table.
         base: The version of it that the load is planned on.
+        truncate: Stored rows before this place are removed, whatever their keys; None: no row is for that
+            reason.
     """
     mode = tables.spec.table.write_mode
     if not mode.by_key or not can_rewrite(table, base):
         return None
-    found = content_of(base)
-    by_path = {file.path: file for file in found.values()}
-    stored = tuple(by_path[name] for name in rows.meets)
+    stored = tuple(content_of(base).values())
+    if truncate is None:
+        by_path = {file.path: file for file in stored}
+        stored = tuple(by_path[name] for name in rows.meets)
     if not all(file.tells_rows for file in stored) or not is_little_work(sum(file.rows for file in stored)):
         return None
-    return KnownKeys(table=table, rows=rows, order=tables.order if mode.keeps_newest else (), stored=stored)
+    order = tables.order if mode.keeps_newest else ()
+    return KnownKeys(table=table, rows=rows, order=order, stored=stored, truncate=truncate)
 
 
-def _is_newer(both: pa.Table, order: Sequence[str]) -> pa.Array:
-    """Return whether the staged row of a pair is newer: of equal places in the first column the next decides,
-    and null is before everything.
+def _without_nulls(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Return rows whose keys can be joined: null equals null.
+
+    Only a truncate has nulls there, and it differs from all deletes by a key that is not null.
     """
     import pyarrow as pa
 
-    found: Any = pa.repeat(pa.scalar(False), both.num_rows)
-    for name in reversed(order):
-        mine, theirs = both.column(name + _STAGED), both.column(name)
-        is_first = _call("and", _call("is_null", theirs), _call("is_valid", mine))
-        is_higher = _call("or", is_first, _call("coalesce", _call("greater", mine, theirs), False))
-        are_null = _call("and", _call("is_null", theirs), _call("is_null", mine))
-        is_same = _call("or", are_null, _call("coalesce", _call("equal", mine, theirs), False))
-        found = _call("or", is_higher, _call("and", is_same, found))
-    return found
+    for name in keys:
+        type_ = rows.schema.field(name).type
+        zero = "" if type_ == pa.string() else False if type_ == pa.bool_() else 0
+        if pa.types.is_date32(type_) or pa.types.is_timestamp(type_):
+            filled = pa.array([0], pa.int32() if pa.types.is_date32(type_) else pa.int64()).cast(type_)[0]
+        else:
+            filled = pa.array([zero]).cast(type_)[0]
+        place = rows.column_names.index(name)
+        rows = rows.set_column(place, name, _call("coalesce", rows.column(name), filled))
+    return rows
 
 
 def _write_without(path: Path, target: Path, schema: pa.Schema, gone: np.ndarray) -> None:

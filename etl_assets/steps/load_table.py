@@ -13,7 +13,7 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,9 +27,8 @@ from etl_assets.delta.write.changes import IS_DELETED, ChangeColumns
 from etl_assets.delta.write.commit import Commit, commit
 from etl_assets.delta.write.contract_columns import fit_to_contract, stored_columns
 from etl_assets.delta.write.create import base_of
-from etl_assets.delta.write.rewrite import Rewrite, commit_rewrite
 from etl_assets.delta.write.upsert import UpsertSpec
-from etl_assets.delta.write.write import DeferredRows, Transaction, Write
+from etl_assets.delta.write.write import Transaction, Write
 from etl_assets.delta.write.write_spec import WriteMode
 from etl_assets.errors import RowsRefused
 from etl_assets.failpoints import Failpoint, failpoint
@@ -37,9 +36,8 @@ from etl_assets.pipelines.declared import BATCH_ID, OFFSET, DeclaredTables
 from etl_assets.steps.apply_changes import Tombstones
 from etl_assets.steps.changes import read_new_rows
 from etl_assets.steps.declared_table import expect_declared, partial_changes
-from etl_assets.steps.known_keys import known_keys
 from etl_assets.steps.load_rejects import commit_rejects
-from etl_assets.steps.new_keys import keyed_rows
+from etl_assets.steps.plain_commit import PlainCommit
 from etl_assets.steps.plain_stage import BOUNDED_TYPES, PlainRows, plain_stage, record_columns
 from etl_assets.steps.staged_load import FILTERED, StagedLoad, stage_rows, staged_here
 from etl_assets.steps.step import (
@@ -221,14 +219,9 @@ class _Load:
         # A table that gets other columns has another version before its rows.
         if not can_append(self.table, base, struct_type(self.tables.table)):
             return None
-        if self.tombstones is not None and self.tombstones.are_there:
-            return None
         folder = self.folder / "plain"
         stage = plain_stage(self.tables, batch_id=self.base + 1, after=self.after, folder=folder)
-        found = None if stage is None else stage.run(self.source, self.snapshot)
-        if found is not None and len(found.others) and self.tombstones is not None:
-            return None  # Deletes leave tombstones, which Spark makes of all changes.
-        return found
+        return None if stage is None else stage.run(self.source, self.snapshot)
 
     def _stage_by_spark(
         self, offsets: np.ndarray | None
@@ -286,35 +279,31 @@ class _Load:
         snapshot = self.table.snapshot(base)
         assert snapshot is not None  # `base` is a version of the table
         within = self._known_within(last)
-        new, truncated = None, 0
         if last.plain is not None:
-            new = keyed_rows(self.tables, last.plain.files, self.table, snapshot, within)
-        if new is not None and new.meets:
-            known = known_keys(self.tables, new, self.table, snapshot)
-            if known is not None:
-                write = Rewrite(
-                    base_version=base, write=known.write, transaction=self.transaction, cursors=self.cursors
-                )
-                return commit_rewrite(self.table, write, wait_seconds=self.context.lock_wait_seconds), 0
-            new = None
-        if new is None:
-            rows, truncated = self._rows_to_merge(last, snapshot)
-        else:
-            schema = struct_type(self.tables.table)
-            rows = DeferredRows(
-                schema=schema, frame=lambda: self._rows_to_merge(last, snapshot)[0].drop(IS_DELETED)
+            here = PlainCommit(
+                context=self.context,
+                tables=self.tables,
+                table=self.table,
+                base=snapshot,
+                transaction=self.transaction,
+                cursors=self.cursors,
+                tombstones=self.tombstones,
+                upsert=self._upsert(),
+                folder=self.folder,
             )
+            if (found := here.run(last.plain, within)) is not None:
+                return found
+        rows, truncated = self._rows_to_merge(last, snapshot)
         done = commit(
             self.table,
             Write(
                 rows=rows,
                 base_version=base,
                 transaction=self.transaction,
-                upsert=self._upsert() if new is None else replace(self._upsert(), deleted_by=None),
+                upsert=self._upsert(),
                 cursors=self.cursors,
                 deterministic=True,
-                known_within=within if new is None else (),
-                files=None if new is None else new.write,
+                known_within=within,
             ),
             wait_seconds=self.context.lock_wait_seconds,
         )

@@ -10,30 +10,34 @@ Belongs here: reading new records and staging their rows. Does not belong here: 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from etl_assets.compute.in_process import is_little_work
 from etl_assets.contracts.columns import Column
+from etl_assets.contracts.tables.tombstones import IS_TRUNCATE
 from etl_assets.delta.read.data_files import new_data_file, pieces_of, rows_at_once, whole_file
 from etl_assets.delta.read.rows import files_with
+from etl_assets.delta.write.changes import IS_DELETED
+from etl_assets.delta.write.partition_files import SPELT_TYPES
 from etl_assets.delta.write.writing import storage_named
 from etl_assets.pipelines.debezium_spec import UNAVAILABLE_COLUMN
 from etl_assets.pipelines.declared import BATCH_ID, OFFSET, DeclaredTables
-from etl_assets.pipelines.log_changes import IS_DELETE, IS_TRUNCATE, UPSERT
-from etl_assets.pipelines.postgres_cdc_spec import CHANGE_COLUMN
-from etl_assets.pipelines.spec import DELETED_COLUMN, IS_GONE, TableSpec
+from etl_assets.transforms.plain_kinds import PlainKinds
 from etl_assets.transforms.plain_records import PlainRecords
+from etl_assets.transforms.time_partition import with_arrow_time_partition
 from etl_assets.transforms.typed_records import RecordColumn
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
+    from etl_assets.contracts.columns import TableContract
     from etl_assets.delta.snapshot import Snapshot
     from etl_assets.delta.table import Table
 
@@ -50,17 +54,40 @@ class PlainRows:
     """Rows of plain records, staged.
 
     Attributes:
-        files: Parquet files with `staged_columns`, `_offset` and `_batch_id`.
-        rows: Number of the rows.
+        files: Parquet files with the rows: `staged_columns`, the column by which files are laid out,
+            `_offset` and `_batch_id`.
+        rows: Number of the rows, deletes and truncates included.
         others: Offsets of the records that are not plain.
         bounds: Lowest and highest value of the first key; None if there are no rows, or the key's type is
             none of `BOUNDED_TYPES`.
+        deleted: Parquet files with the deletes and truncates: keys, order and `_is_truncate`.
+        deletes: Number of the deletes.
+        truncates: Number of the truncates.
     """
 
     files: tuple[Path, ...]
     rows: int
     others: np.ndarray
     bounds: tuple[Any, Any] | None
+    deleted: tuple[Path, ...] = ()
+    deletes: int = 0
+    truncates: int = 0
+
+    @classmethod
+    def together(cls, parts: Sequence[PlainRows]) -> PlainRows:
+        """Return rows that were staged apart."""
+        import numpy as np
+
+        bounds = [each.bounds for each in parts if each.bounds is not None]
+        return cls(
+            files=tuple(file for each in parts for file in each.files),
+            rows=sum(each.rows for each in parts),
+            others=np.concatenate([np.empty(0, dtype=np.int64), *(each.others for each in parts)]),
+            bounds=(min(low for low, _ in bounds), max(high for _, high in bounds)) if bounds else None,
+            deleted=tuple(file for each in parts for file in each.deleted),
+            deletes=sum(each.deletes for each in parts),
+            truncates=sum(each.truncates for each in parts),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,17 +95,15 @@ class PlainStage:
     """The staging of one load.
 
     Attributes:
+        tables: The pipeline's tables.
         records: The columns to take.
-        kept: Names of those to stage.
-        key: The first key of the table; None if its bounds are of no use.
         batch_id: The version that the load becomes.
         after: The batch id above which records are new.
         folder: A new folder for the files.
     """
 
+    tables: DeclaredTables
     records: PlainRecords
-    kept: Sequence[str]
-    key: str | None
     batch_id: int
     after: int
     folder: Path
@@ -89,8 +114,6 @@ class PlainStage:
         Raises:
             FilesGone, ReplicaCorrupt: a file of the source table is gone or damaged.
         """
-        import numpy as np
-
         if not snapshot.is_plain:
             return None
         numbers = dict(snapshot.rows_by_file())
@@ -104,49 +127,114 @@ class PlainStage:
             staged = list(threads.map(partial(self._stage, source), range(len(tasks)), tasks))
         if sum(len(each.others) for each in staged) > _MAX_OTHERS:
             return None
-        bounds = [each.bounds for each in staged if each.bounds is not None]
-        return PlainRows(
-            files=tuple(file for each in staged for file in each.files),
-            rows=sum(each.rows for each in staged),
-            others=np.concatenate([np.empty(0, dtype=np.int64), *(each.others for each in staged)]),
-            bounds=(min(low for low, _ in bounds), max(high for _, high in bounds)) if bounds else None,
-        )
+        return PlainRows.together(staged)
 
     def _stage(self, source: Table, number: int, task: Sequence[Path]) -> PlainRows:
-        """Stage the plain records of some files of the source in one file."""
+        """Stage the plain records of some files of the source in one file, their deletes in another one."""
         import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        path, rows, others, bounds = self.folder / f"part-{number:05}.zstd.parquet", 0, [], []
-        writer = None
-        for piece in _pieces(source, task):
-            new = piece.filter(pc.call_function("greater", [piece.column("batch_id"), pa.scalar(self.after)]))
-            if not new.num_rows:
-                continue
-            typed, positions = self.records.typed(new.column("record").combine_chunks())
-            is_other = np.ones(new.num_rows, dtype=bool)
-            is_other[positions.to_numpy()] = False
-            offsets = new.column("offset").to_numpy()
-            others.append(offsets[is_other])
-            if not typed.num_rows:
-                continue
-            typed = typed.select(list(self.kept)).append_column(OFFSET, pa.array(offsets[~is_other]))
-            typed = typed.append_column(BATCH_ID, pa.repeat(pa.scalar(self.batch_id), typed.num_rows))
-            writer = writer or new_data_file(path, typed.schema)
-            writer.write_table(typed)
-            rows += typed.num_rows
-            if self.key is not None:
-                found = pc.call_function("min_max", [typed.column(self.key)])
-                bounds.append((found["min"].as_py(), found["max"].as_py()))
-        if writer is not None:
-            writer.close()
+        others = []
+        path = self.folder / f"part-{number:05}.zstd.parquet"
+        with StagedRowsWriter(tables=self.tables, batch_id=self.batch_id, path=path) as writer:
+            for piece in _pieces(source, task):
+                is_new = pc.call_function("greater", [piece.column("batch_id"), pa.scalar(self.after)])
+                new = piece.filter(is_new)
+                if not new.num_rows:
+                    continue
+                typed, positions = self.records.typed(new.column("record").combine_chunks())
+                is_other = np.ones(new.num_rows, dtype=bool)
+                is_other[positions.to_numpy()] = False
+                offsets = new.column("offset").to_numpy()
+                others.append(offsets[is_other])
+                writer.write(typed.append_column(OFFSET, pa.array(offsets[~is_other])))
+        return replace(writer.staged, others=np.concatenate([np.empty(0, dtype=np.int64), *others]))
+
+
+@dataclass(slots=True, kw_only=True)
+class StagedRowsWriter:
+    """Writes typed rows into a staged file, and deletes and truncates among them into another one.
+
+    Attributes:
+        tables: The pipeline's tables.
+        batch_id: The version that the load becomes.
+        path: The file of the rows; that of the deletes is beside it.
+    """
+
+    tables: DeclaredTables
+    batch_id: int
+    path: Path
+    _writers: dict[Path, pq.ParquetWriter] = field(default_factory=dict, init=False)
+    _rows: int = field(default=0, init=False)
+    _deletes: int = field(default=0, init=False)
+    _truncates: int = field(default=0, init=False)
+    _bounds: list[tuple[Any, Any]] = field(default_factory=list, init=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for each in self._writers.values():
+            each.close()
+
+    def write(self, rows: pa.Table) -> None:
+        """Write rows with `staged_columns` and `_offset`, and with the kinds of changes if they are some."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        self._rows += rows.num_rows
+        key = self.tables.table.column(self.tables.table.merge_key[0])
+        if key.type in BOUNDED_TYPES:
+            found = pc.call_function("min_max", [rows.column(key.name)])
+            if found["min"].is_valid:
+                self._bounds.append((found["min"].as_py(), found["max"].as_py()))
+        if self.tables.tombstones is not None:
+            rows = self._without_deletes(rows)
+        rows = rows.select([*(column.name for column in staged_columns(self.tables)), OFFSET])
+        rows = with_arrow_time_partition(rows, self.tables.spec.table.partition_by)
+        batch = pa.repeat(pa.scalar(self.batch_id), rows.num_rows)
+        self._append(self.path, rows.append_column(BATCH_ID, batch))
+
+    @property
+    def staged(self) -> PlainRows:
+        """What was written; of no records is known that they are not plain."""
+        import numpy as np
+
+        deleted = _deleted_beside(self.path)
+        lows, highs = [low for low, _ in self._bounds], [high for _, high in self._bounds]
         return PlainRows(
-            files=() if writer is None else (path,),
-            rows=rows,
-            others=np.concatenate([np.empty(0, dtype=np.int64), *others]),
-            bounds=(min(low for low, _ in bounds), max(high for _, high in bounds)) if bounds else None,
+            files=(self.path,) if self.path in self._writers else (),
+            rows=self._rows,
+            others=np.empty(0, dtype=np.int64),
+            bounds=(min(lows), max(highs)) if lows else None,
+            deleted=(deleted,) if deleted in self._writers else (),
+            deletes=self._deletes,
+            truncates=self._truncates,
         )
+
+    def _without_deletes(self, rows: pa.Table) -> pa.Table:
+        import pyarrow.compute as pc
+
+        is_gone = pc.call_function("or", [rows.column(IS_DELETED), rows.column(IS_TRUNCATE)])
+        columns = dict.fromkeys((*self.tables.table.merge_key, *self.tables.order, IS_TRUNCATE))
+        gone = rows.filter(is_gone).select(list(columns))
+        truncates = pc.call_function("sum", [gone.column(IS_TRUNCATE)]).as_py() or 0
+        self._deletes += gone.num_rows - truncates
+        self._truncates += truncates
+        self._append(_deleted_beside(self.path), gone)
+        return rows.filter(pc.call_function("invert", [is_gone]))
+
+    def _append(self, path: Path, rows: pa.Table) -> None:
+        if not rows.num_rows:
+            return
+        if path not in self._writers:
+            self._writers[path] = new_data_file(path, rows.schema)
+        self._writers[path].write_table(rows)
+
+
+def _deleted_beside(path: Path) -> Path:
+    return path.with_name(f"deleted-{path.name}")
 
 
 def _pieces(source: Table, files: Sequence[Path]) -> Iterator[pa.Table]:
@@ -176,40 +264,30 @@ def _tasks(files: Sequence[tuple[Path, int]]) -> Iterator[list[Path]]:
 def plain_stage(tables: DeclaredTables, *, batch_id: int, after: int, folder: Path) -> PlainStage | None:
     """Return the staging of a pipeline's plain records; None if Spark takes everything.
 
-    Spark does transforms, values of nested types, changes that lack values, and conditions for deletes. Of
-    the changes that a source reports itself, upserts are plain records and the others are not.
+    Spark does transforms, values of nested types, changes that lack values, and conditions for deletes that
+    Arrow does not know.
     """
-    spec = tables.spec.table
-    upserts = _upserts(spec)
-    if tables.spec.transforms or upserts is None or UNAVAILABLE_COLUMN in tables.spec.columns:
+    spec, contract = tables.spec.table, tables.table
+    if tables.spec.transforms or UNAVAILABLE_COLUMN in tables.spec.columns:
         return None  # Changes that lack values are completed by Spark.
-    if spec.partition_by is not None and tables.table.column(spec.partition_by.name).type == "STRING":
-        return None  # A text that lays out files must not be empty.
+    if any(contract.column(name).type not in SPELT_TYPES for name in contract.delta_partition):
+        return None
+    kinds = None
+    if tables.tombstones is not None and (kinds := PlainKinds.of(tables)) is None:
+        return None
     required = {*spec.keys, *(tables.order[:1] if tables.tombstones is not None else ())} - {OFFSET}
-    records = PlainRecords.of(record_columns(tables), frozenset(required), upserts)
+    laid_out_by = None if spec.partition_by is None or spec.partition_by.by else spec.partition_by.name
+    records = PlainRecords.of(
+        record_columns(tables), frozenset(required), kinds=kinds, laid_out_by=_text(contract, laid_out_by)
+    )
     if records is None:
         return None
-    key = tables.table.column(tables.table.merge_key[0])
-    return PlainStage(
-        records=records,
-        kept=[column.name for column in staged_columns(tables)],
-        key=key.name if key.type in BOUNDED_TYPES else None,
-        batch_id=batch_id,
-        after=after,
-        folder=folder,
-    )
+    return PlainStage(tables=tables, records=records, batch_id=batch_id, after=after, folder=folder)
 
 
-def _upserts(spec: TableSpec) -> Mapping[str, str | bool] | None:
-    """Return the value of a column by which upserts are known; None if only Spark can tell."""
-    match spec.apply_as_deletes, spec.apply_as_truncates:
-        case None, None:
-            return {}
-        case deletes, None if deletes == IS_GONE:
-            return {DELETED_COLUMN: False}
-        case deletes, truncates if (deletes, truncates) == (IS_DELETE, IS_TRUNCATE):
-            return {CHANGE_COLUMN: UPSERT}
-    return None
+def _text(contract: TableContract, name: str | None) -> str | None:
+    """Return the name of a column if it is a text."""
+    return name if name is not None and contract.column(name).type == "STRING" else None
 
 
 def record_columns(tables: DeclaredTables) -> list[RecordColumn]:

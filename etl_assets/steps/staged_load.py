@@ -6,8 +6,8 @@ is done with them (`load_table.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,19 +15,19 @@ from etl_assets.contracts.arrow_types import arrow_type
 from etl_assets.contracts.spark_types import spark_type
 from etl_assets.contracts.sql_text import identifier
 from etl_assets.contracts.tables.tombstones import IS_TRUNCATE
-from etl_assets.delta.read.data_files import new_data_file, pieces_of
+from etl_assets.delta.read.data_files import pieces_of
 from etl_assets.delta.session import frame_of
 from etl_assets.delta.write.changes import IS_DELETED
 from etl_assets.delta.write.staged import StagedRows
-from etl_assets.pipelines.declared import BATCH_ID, OFFSET, DeclaredTables
-from etl_assets.steps.plain_stage import PlainRows, staged_columns
+from etl_assets.pipelines.declared import OFFSET, DeclaredTables
+from etl_assets.steps.plain_stage import PlainRows, StagedRowsWriter, staged_columns
 from etl_assets.steps.step import READ, REFUSED
 from etl_assets.steps.unmet_expectations import fail_if_declared
 from etl_assets.transforms.declared_transforms import GOES_ON, LEFT_OUT
 from etl_assets.transforms.typed_records import REASON
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession, types
 
 FILTERED = "filtered"
 """Records that a filter left out, and no branch kept."""
@@ -61,11 +61,21 @@ class StagedLoad:
             for column in staged_columns(tables)
         ]
         schema = types.StructType([*fields, types.StructField(OFFSET, types.LongType())])
-        files = list(map(str, self.plain.files))
-        rows = spark.read.schema(schema).parquet(*files) if files else frame_of(spark, [], schema)
+        rows = _frame(spark, self.plain.files, schema)
         if tables.tombstones is None:
             return rows
-        return rows.withColumns({IS_DELETED: F.lit(False), IS_TRUNCATE: F.lit(False)})
+        rows = rows.withColumns({IS_DELETED: F.lit(False), IS_TRUNCATE: F.lit(False)})
+        wanted = {*tables.table.merge_key, *tables.order}
+        of_deletes = [each for each in schema.fields if each.name in wanted]
+        schema = types.StructType([*of_deletes, types.StructField(IS_TRUNCATE, types.BooleanType())])
+        gone = _frame(spark, self.plain.deleted, schema).withColumn(IS_DELETED, ~F.col(IS_TRUNCATE))
+        return rows.unionByName(gone, allowMissingColumns=True)
+
+
+def _frame(spark: SparkSession, files: Sequence[Path], schema: types.StructType) -> DataFrame:
+    if not files:
+        return frame_of(spark, [], schema)
+    return spark.read.schema(schema).parquet(*map(str, files))
 
 
 def stage_rows(
@@ -116,33 +126,27 @@ def staged_here(
     if others is not None:
         figures = {**figures, **others.figures}
         if figures["rows"]:
-            plain = _with_rows_of(plain, others, tables, batch_id)
+            plain = PlainRows.together([plain, _of_others(others, tables, batch_id)])
     figures[READ] += plain.rows - figures["rows"]
-    figures["rows"] = plain.rows
+    figures |= {"rows": plain.rows, "deletes": plain.deletes, "truncates": plain.truncates}
     if plain.bounds is not None:
         figures["low"], figures["high"] = plain.bounds
     return StagedLoad(rows=None if others is None else others.rows, figures=figures, plain=plain)
 
 
-def _with_rows_of(plain: PlainRows, others: StagedLoad, tables: DeclaredTables, batch_id: int) -> PlainRows:
-    """Return staged rows with those that Spark has staged, written in the same form."""
+def _of_others(others: StagedLoad, tables: DeclaredTables, batch_id: int) -> PlainRows:
+    """Return the rows that Spark has staged, written in the form of plain ones."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     assert others.rows is not None  # there are some
     columns = {column.name: arrow_type(column.parsed_type) for column in staged_columns(tables)}
-    schema = pa.schema([*columns.items(), (OFFSET, pa.int64()), (REASON, pa.string())])
+    flags = {} if tables.tombstones is None else {IS_DELETED: pa.bool_(), IS_TRUNCATE: pa.bool_()}
+    schema = pa.schema([*columns.items(), *flags.items(), (OFFSET, pa.int64()), (REASON, pa.string())])
     path = others.rows.folder.with_suffix(".zstd.parquet")
-    written = schema.remove(schema.get_field_index(REASON)).append(pa.field(BATCH_ID, pa.int64()))
-    rows = 0
-    with new_data_file(path, written) as writer:
+    with StagedRowsWriter(tables=tables, batch_id=batch_id, path=path) as writer:
         for piece in (each for file in others.rows.files for each in pieces_of(file, schema)):
-            good = piece.filter(pc.call_function("is_null", [piece.column(REASON)])).drop_columns([REASON])
-            good = good.append_column(BATCH_ID, pa.repeat(pa.scalar(batch_id), good.num_rows))
+            good = piece.filter(pc.call_function("is_null", [piece.column(REASON)]))
             if good.num_rows:
-                writer.write_table(good)
-            rows += good.num_rows
-    low, high = others.figures["low"], others.figures["high"]
-    if plain.bounds is not None:
-        low, high = min(low, plain.bounds[0]), max(high, plain.bounds[1])
-    return replace(plain, files=(*plain.files, path), rows=plain.rows + rows, bounds=(low, high))
+                writer.write(good)
+    return writer.staged

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.arrow_rules import holds
@@ -24,6 +25,9 @@ from etl_assets.contracts.column_types import MAX_DECIMAL_PRECISION, DecimalType
 from etl_assets.contracts.columns import Column
 from etl_assets.contracts.json_fields import json_fields
 from etl_assets.contracts.rules import AtLeast, AtMost, MaxCharacters, NotEmpty, NotNull, OneOf
+from etl_assets.contracts.tables.tombstones import IS_TRUNCATE
+from etl_assets.delta.write.changes import IS_DELETED
+from etl_assets.transforms.plain_kinds import PlainKinds
 from etl_assets.transforms.typed_records import RecordColumn
 
 if TYPE_CHECKING:
@@ -41,6 +45,8 @@ _TIME = (
 _ZONE = r"(Z|[+-][0-9]{2}:[0-9]{2})\z"
 _FIRST_DAY, _LAST_DAY = "0001-01-03", "9999-12-29"
 """Times and days before and after these are at the edge of what a column holds."""
+_NO_FOLDERS = ("", "__HIVE_DEFAULT_PARTITION__")
+"""Texts whose files would lie where those of null do."""
 _MAX_SPLITS = 1_000
 """How often records are cut in half to find those that are not plain, before all that are left are taken for
 such."""
@@ -53,19 +59,23 @@ class PlainRecords:
     Attributes:
         columns: The columns, all of simple types.
         required: Names of columns without which a record is not plain.
-        only: The value that a column has in plain records; null stands for false.
+        kinds: How deletes and truncates are known; None if records are none.
+        laid_out_by: A text column by which files are laid out: an empty text is not plain.
     """
 
     columns: tuple[RecordColumn, ...]
     required: frozenset[str]
-    only: Mapping[str, str | bool] = field(default_factory=dict)
+    kinds: PlainKinds | None = None
+    laid_out_by: str | None = None
 
     @classmethod
     def of(
         cls,
         columns: Sequence[RecordColumn],
         required: frozenset[str],
-        only: Mapping[str, str | bool] | None = None,
+        *,
+        kinds: PlainKinds | None = None,
+        laid_out_by: str | None = None,
     ) -> PlainRecords | None:
         """Return the columns; None if only Spark can take them."""
         types = {each.field: _json_type(each.column) for each in columns}
@@ -73,10 +83,13 @@ class PlainRecords:
             return None
         if None in types.values() or not all(_has_plain_rules(each.column) for each in columns):
             return None
-        return cls(columns=tuple(columns), required=required, only=only or {})
+        return cls(columns=tuple(columns), required=required, kinds=kinds, laid_out_by=laid_out_by)
 
     def typed(self, records: pa.Array) -> tuple[pa.Table, pa.Array]:
         """Return the columns of the plain records among some, and the positions of these, in their order.
+
+        Records that may be changes have `_is_deleted` and `_is_truncate` too. Of a delete or a truncate only
+        the values that it needs count.
 
         Args:
             records: JSON objects in canonical form.
@@ -114,30 +127,40 @@ class PlainRecords:
         import pyarrow as pa
 
         parsed = json_fields(records, {each.field: _json_type(each.column) for each in self.columns})
-        is_plain = [pa.repeat(pa.scalar(True), len(records))]
-        values = []
+        values: dict[str, pa.Array] = {}
+        conditions: dict[str, list[pa.Array]] = {}
         for each in self.columns:
-            column = parsed.column(each.field).combine_chunks()
-            value, conditions = _value(each, column, records)
-            if each.column.name in self.required or not each.column.nullable:
-                conditions.append(_call("is_valid", value))
-            if (wanted := self.only.get(each.column.name)) is not None:
-                conditions.append(_call("coalesce", _call("equal", value, wanted), wanted is False))
-            conditions += [
-                _call("or_kleene", _call("is_null", value), holds(rule, value))
-                for rule in each.column.rules
-                if not isinstance(rule, NotNull)
-            ]
-            values.append(value)
-            is_plain += conditions
-        while len(is_plain) > 1:
-            is_plain.append(_call("and", is_plain.pop(), is_plain.pop()))
-        return pa.Table.from_arrays(values, schema=self._schema()), is_plain[0]
+            column, name = parsed.column(each.field).combine_chunks(), each.column.name
+            values[name], conditions[name] = _value(each, column, records)
+            conditions[name] += self._rules(each.column, values[name])
+        is_plain = pa.repeat(pa.scalar(True), len(records))
+        for name, found in conditions.items():
+            if found:
+                waived = [] if self.kinds is None else self.kinds.waived(name, values)
+                is_plain = _call("and", is_plain, reduce(_or, waived, reduce(_and, found)))
+        if self.kinds is not None:
+            values |= self.kinds.flags(values, len(records))
+        return pa.Table.from_arrays(list(values.values()), schema=self._schema()), is_plain
+
+    def _rules(self, column: Column, value: pa.Array) -> list[pa.Array]:
+        """Return the conditions that the values of a column meet in plain records."""
+        found = [
+            _call("or_kleene", _call("is_null", value), holds(rule, value))
+            for rule in column.rules
+            if not isinstance(rule, NotNull)
+        ]
+        if column.name in self.required or not column.nullable:
+            found.append(_call("is_valid", value))
+        if column.name == self.laid_out_by:
+            found += [_call("coalesce", _call("not_equal", value, text), True) for text in _NO_FOLDERS]
+        return found
 
     def _schema(self) -> pa.Schema:
         import pyarrow as pa
 
-        return pa.schema([(each.column.name, arrow_type(each.column.parsed_type)) for each in self.columns])
+        flags = [] if self.kinds is None else [(IS_DELETED, pa.bool_()), (IS_TRUNCATE, pa.bool_())]
+        columns = [(each.column.name, arrow_type(each.column.parsed_type)) for each in self.columns]
+        return pa.schema([*columns, *flags])
 
 
 def _has_plain_rules(column: Column) -> bool:
@@ -219,6 +242,14 @@ def _matches(column: pa.Array, pattern: str) -> pa.Array:
 
     options = pc.MatchSubstringOptions(pattern)
     return pc.call_function("match_substring_regex", [column], options)
+
+
+def _and(one: pa.Array, other: pa.Array) -> pa.Array:
+    return _call("and", one, other)
+
+
+def _or(one: pa.Array, other: pa.Array) -> pa.Array:
+    return _call("or", one, other)
 
 
 def _call(function: str, *values: Any) -> Any:

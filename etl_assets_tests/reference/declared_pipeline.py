@@ -14,8 +14,6 @@ from typing import Any
 
 from etl_assets.contracts import canonical_json
 from etl_assets.contracts.columns import Column, TableContract
-from etl_assets.contracts.spark_types import struct_type
-from etl_assets.delta.session import frame_of
 from etl_assets.delta.write.commit import commit
 from etl_assets.delta.write.create import ensure_table
 from etl_assets.delta.write.write import Write
@@ -26,6 +24,7 @@ from etl_assets.pipelines.spec import PipelineSpec
 from etl_assets.pipelines.stage import Stage
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.site import Site
+from etl_assets.steps.few_rows import deferred, write_rows
 from etl_assets.steps.load_table import LoadTable
 from etl_assets.steps.step import ReadMode, StepContext, StepReport
 
@@ -179,8 +178,13 @@ class Declared:
     def _commit(self, contract: TableContract, rows: Sequence[Sequence[Any]]) -> None:
         table = self.context.table(contract.name)
         base = ensure_table(table)
-        frame = frame_of(self.session(), rows, struct_type(contract))
-        commit(table, Write(rows=frame, base_version=base))
+        named = [dict(zip(contract.names, row, strict=True)) for row in rows]
+        write = Write(
+            rows=deferred(self.context, contract, named),
+            base_version=base,
+            files=lambda folder, known: write_rows(folder, contract, named),
+        )
+        commit(table, write)
 
     def load(self, mode: ReadMode = ReadMode.INCREMENTAL) -> StepReport:
         return LoadTable(context=self.context, mode=mode, tables=self.tables).run()

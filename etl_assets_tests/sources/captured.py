@@ -10,6 +10,7 @@ import json
 import multiprocessing
 import os
 import uuid
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,16 @@ from urllib.parse import urlsplit
 import psycopg
 
 from etl_assets.captures import discover, states_of
+from etl_assets.observability.pending import source_of
 from etl_assets.pipelines.capture_files import find_capture
 from etl_assets.settings import Settings, load_settings
 from etl_assets.sources.captures.connect import capture_reader, close_readers
 from etl_assets.sources.captures.discovery import FoundTables
 from etl_assets.sources.captures.table_states import CapturedTableState
+from etl_assets.sources.positions import read_positions
 from etl_assets.stack.postgres import PostgresServer
 from etl_assets.steps.placing import place
-from etl_assets.steps.step import ReadMode, StepArguments, StepContext, StepReport
+from etl_assets.steps.step import ReadMode, StepArguments, StepContext, StepReport, platform_table
 from etl_assets_tests.commands.home import Home
 from etl_assets_tests.sources.topics import START, SURVIVED, no_session, today
 
@@ -106,6 +109,15 @@ class Captured:
 
     def ingest(self, table: str, max_batches: int | None = None) -> StepReport:
         return ingest(self.home, table, max_batches)
+
+    def lag(self, table: str) -> int | None:
+        """How many changes the table's step has to read; None: some."""
+        name = f"{CAPTURE}_{table}_source"
+        domain = place(self.settings.placement(), name)
+        ranges = source_of(domain.catalog.stage(name), self.settings, domain).ranges
+        assert ranges is not None  # it reads a log
+        with closing(ranges.open()) as opened:
+            return opened.lag(read_positions(platform_table(name, domain))).records
 
     def look(self) -> None:
         """Let the reader look at the log, as each table's step does before it reads."""

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from etl_assets.captures import roll_back
 from etl_assets.cli.main import cli
+from etl_assets.control.capture_tables import StoredTableStates
 from etl_assets.errors import SourceLost, SourceRefused, SourceUnavailable, TransitionRefused
 from etl_assets.failpoints import Failpoint
 from etl_assets.observability import log_checks
@@ -285,6 +286,23 @@ def test_a_run_ends_although_the_database_is_written_all_the_time(shop, monkeypa
     monkeypatch.undo()
     shop.ingest("film")
     assert shop.held("film") == shop.source("film")
+
+
+def test_one_query_tells_all_idle_tables_that_there_is_nothing_to_do(shop, monkeypatch):
+    names = ("film", "actor", "staff")
+    shop.make_tables(*names)
+    shop.discover()
+    shop.settle(*names)
+    shop.declare(look_interval_seconds=60)
+    asked, of_capture = [], StoredTableStates.of_capture
+
+    def counted(states, capture):
+        asked.append(capture)
+        return of_capture(states, capture)
+
+    monkeypatch.setattr(StoredTableStates, "of_capture", counted)
+    assert [shop.lag(name) for name in names] == [0, 0, 0]
+    assert len(asked) <= 2  # one for the look at the log
 
 
 def test_the_doctor_names_slots_that_hold_much_back_and_tables_in_error(shop, monkeypatch):

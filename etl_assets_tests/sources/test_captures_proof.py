@@ -182,6 +182,7 @@ def expect_all_versions(world: World, tell: Callable[[str], None], *kinds: Versi
         for versions in kinds:
             compared += expect_equal(world.audit, table, versions(world.shop, table, keys))
     assert world.pgbench.transactions
+    assert compared["rows"]
     befell = ", ".join(f"{number} x {kind}" for kind, number in sorted(world.befell.items()))
     kept, undone = world.writers.transactions
     tell(
@@ -202,7 +203,8 @@ class Campaign:
         if self._worker is None or self._worker.wait(0) is not None:
             point = self._dice.choice([None, *FAILPOINTS])
             self._start("" if point is None else point.value)
-        time.sleep(self._dice.uniform(2, 12))
+        self._wait_until_working()
+        time.sleep(self._dice.uniform(1, 15))
         match kind := self._dice.choice(TROUBLES):
             case "worker killed":
                 self.end_worker()
@@ -243,6 +245,14 @@ class Campaign:
         self.end_worker()
         self._world.befell[failpoint or "worker started"] += 1
         self._worker = self._world.shop.home.start("worker", failpoint=failpoint)
+
+    def _wait_until_working(self) -> None:
+        """Wait until the worker follows the capture, or has come to its failpoint."""
+        worker, deadline = self._worker, time.monotonic() + 90
+        assert worker is not None  # the round has started it
+        while worker.wait(0) is None and "working on the sources" not in worker.err:
+            assert time.monotonic() < deadline, worker.err
+            time.sleep(0.2)
 
     def _with_worker_asleep(self) -> None:
         """Stop the worker for a while, in which another process does a table's step."""

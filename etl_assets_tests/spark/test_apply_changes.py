@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from etl_assets.errors import ContractError
+from etl_assets.steps import load_table
 from etl_assets.steps.step import ReadMode, StepReport
 from etl_assets.undo.plan import plan_days, plan_restore
 from etl_assets_tests.reference.changes import Change, table_of, tombstones_of
@@ -25,6 +26,7 @@ from etl_assets_tests.reference.declared_pipeline import (
     truncate,
     upsert,
 )
+from etl_assets_tests.reference.drawn_changes import LAYOUTS, batches, changes_in
 
 pytestmark = pytest.mark.spark
 
@@ -244,3 +246,39 @@ def test_rows_that_are_made_again_leave_no_tombstone_of_a_former_declaration(peo
 
 def _without_batch(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name != "_batch_id"} for row in rows]
+
+
+@pytest.mark.parametrize(
+    "layout",
+    ["by a text", *(pytest.param(each, marks=pytest.mark.full) for each in LAYOUTS if each != "by a text")],
+)
+@settings(
+    max_examples=2,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.generate],
+)
+@given(drawn=batches(keys=12, sizes=(20, 40), number=3))
+def test_this_process_and_spark_make_the_same_tables(spark, tmp_path_factory, layout, drawn):
+    folder = tmp_path_factory.mktemp("same")
+    spec = declared(**changes_in(layout))
+    here, by_spark = (
+        Declared(root=folder / name, session=lambda: spark, spec=spec) for name in ("here", "by_spark")
+    )
+    for number, batch in enumerate(drawn):
+        mode = ReadMode.WHOLE if number == 1 else ReadMode.INCREMENTAL
+        reports = []
+        for pipeline in (here, by_spark):
+            pipeline.accept(batch)
+            with pytest.MonkeyPatch.context() as patch:
+                if pipeline is by_spark:
+                    patch.setattr(load_table, "plain_stage", lambda *args, **options: None)
+                reports.append(figures(pipeline.load(mode)))
+        assert reports[0] == reports[1]
+        for table, order in (("people", "id"), ("people_tombstones", "_offset")):
+            assert _without_batch(here.rows(table, order)) == _without_batch(by_spark.rows(table, order)), (
+                table,
+                number,
+            )

@@ -72,7 +72,7 @@ def test_more_rows_than_are_held_at_a_time_become_more_files(tmp_path, monkeypat
     monkeypatch.setattr(partition_files, "_ROWS_PER_PIECE", 100)
     written, per_folder, _ = sort(tmp_path, rows)
     assert essence(written) == essence([each for each in rows if not each[KNOWN]])
-    assert set(per_folder.values()) == {4}
+    assert set(per_folder.values()) == {3}
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,13 @@ def values_in(folders: Iterable[str]) -> Iterator[tuple[str, str | None]]:
         yield _unescaped(column), None if value == _NULL_FOLDER else _unescaped(value)
 
 
+def value_of(text: str | None, type_: str) -> Any:
+    """Return the value that a log entry spells, of a column of the type DATE, STRING, INT or BIGINT."""
+    if text is None or type_ == "STRING":
+        return text
+    return dt.date.fromisoformat(text) if type_ == "DATE" else int(text)
+
+
 def with_zone(text: str | None) -> str | None:
     """Return a time of a TIMESTAMP column as a log entry spells it, from a UTC text with or without zone."""
     if text is None:

@@ -31,7 +31,7 @@ ROWS_AT_ONCE = 200_000
 BYTES_AT_ONCE = 64 << 20
 """About how many rows, or bytes of rows, are held at a time. There are seldom more."""
 _ROWS_PER_PIECE = 10_000
-_TYPES = ("DATE", "STRING", "INT", "BIGINT")
+SPELT_TYPES = ("DATE", "STRING", "INT", "BIGINT")
 """Types of partition columns whose values have one spelling."""
 
 
@@ -43,7 +43,7 @@ def few_rows_of_many_partitions(write: Write, contract: TableContract) -> bool:
     return (
         partitions >= MIN_PARTITIONS
         and write.rows_at_most <= partitions * MAX_ROWS_PER_PARTITION
-        and all(contract.column(name).type in _TYPES for name in contract.delta_partition)
+        and all(contract.column(name).type in SPELT_TYPES for name in contract.delta_partition)
     )
 
 
@@ -64,18 +64,27 @@ def sort_into_partitions(files: Iterable[Path], contract: TableContract, folder:
 
     schema = data_file_schema(contract).append(pa.field(known, pa.bool_()))
     left_out = 0
-    for rows in _gathered(
-        piece for file in files for piece in pieces_of(file, schema, at_once=_ROWS_PER_PIECE)
-    ):
-        new = rows.filter(pc.call_function("invert", [rows.column(known)])).drop_columns([known])
-        left_out += rows.num_rows - new.num_rows
-        for partition, of_partition in _by_partition(new, contract.delta_partition):
+
+    def new() -> Iterator[pa.Table]:
+        nonlocal left_out
+        for piece in (each for file in files for each in pieces_of(file, schema, at_once=_ROWS_PER_PIECE)):
+            wanted = piece.filter(pc.call_function("invert", [piece.column(known)])).drop_columns([known])
+            left_out += piece.num_rows - wanted.num_rows
+            yield wanted
+
+    write_by_partition(new(), contract, folder)
+    return left_out
+
+
+def write_by_partition(pieces: Iterable[pa.Table], contract: TableContract, folder: Path) -> None:
+    """Write rows as data files into a folder, laid out by a table's Delta partition columns."""
+    for rows in _gathered(pieces):
+        for partition, of_partition in _by_partition(rows, contract.delta_partition):
             target = folder / partition
             target.mkdir(parents=True, exist_ok=True)
             file = target / f"part-{uuid.uuid4().hex}.zstd.parquet"
             with new_data_file(file, of_partition.schema) as writer:
                 writer.write_table(of_partition)
-    return left_out
 
 
 def _gathered(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:

@@ -42,6 +42,7 @@ class Rewritten:
     source_rows: int
     inserted: int
     updated: int
+    deleted: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +102,10 @@ def _execute(table: Table, rewrite: Rewrite, place: Place, writer: str) -> None:
 
     new = write_files(table, place.path, snapshot, write)
     (done,) = written
-    stay, gone = sum(file.rows for file in new.files) - done.inserted, sum(file.rows for file in done.removed)
-    if stay != gone and all(file.tells_rows for file in done.removed):
-        raise RuntimeError(f"{gone} rows of {table.name} became {stay} when rewritten")
+    stay = sum(file.rows for file in new.files) - done.inserted
+    wanted = sum(file.rows for file in done.removed) - done.deleted
+    if stay != wanted and all(file.tells_rows for file in done.removed):
+        raise RuntimeError(f"{wanted} rows of {table.name} became {stay} when rewritten")
     transaction = rewrite.transaction
     entry = NewEntry(
         operation="MERGE",
@@ -112,6 +114,7 @@ def _execute(table: Table, rewrite: Rewrite, place: Place, writer: str) -> None:
             "numSourceRows": done.source_rows,
             "numTargetRowsInserted": done.inserted,
             "numTargetRowsUpdated": done.updated,
+            "numTargetRowsDeleted": done.deleted,
             "numTargetRowsCopied": sum(file.rows for file in new.files) - done.inserted - done.updated,
             "numOutputRows": sum(file.rows for file in new.files),
             "numTargetFilesAdded": len(new.files),

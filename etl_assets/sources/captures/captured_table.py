@@ -66,7 +66,7 @@ class CapturedTable:
         """Return the next rows to copy and changes to read; None without any, or while in error."""
         spool = self.reader.look()
         with self._errors():
-            begin = self._next(LogPosition.of(positions), spool, begins=True)
+            begin = self._next(LogPosition.of(positions), spool, self._state(), begins=True)
         if begin is None:
             return None
         return ReadRange(
@@ -112,7 +112,8 @@ class CapturedTable:
         """Return whether there is something to read; how many changes is not known."""
         spool = self.reader.look()
         try:
-            is_behind = self._next(LogPosition.of(positions), spool, begins=False) is not None
+            state = self.reader.seen_state(self.table)
+            is_behind = self._next(LogPosition.of(positions), spool, state, begins=False) is not None
         except (SourceRefused, SourceLost):
             is_behind = True  # the run says what it is
         return Lag(records=None if is_behind else 0, oldest=None, first_day=self.now().date())
@@ -139,19 +140,21 @@ class CapturedTable:
     def _change(self, change: StateChange) -> CapturedTableState:
         return change_state(self.reader.states, self.reader.capture.name, self.table, change)
 
-    def _next(self, before: LogPosition | None, spool: SpoolState, *, begins: bool) -> LogPosition | None:
+    def _next(
+        self, before: LogPosition | None, spool: SpoolState, state: CapturedTableState, *, begins: bool
+    ) -> LogPosition | None:
         """Return where the next range begins; None if there is nothing to read now.
 
         Args:
             before: The position of the table.
             spool: Where the reader is.
+            state: The table's state.
             begins: Whether a copy that waits for its place may begin.
 
         Raises:
             SourceLost: changes after the position are gone.
             SourceRefused: the table was read from another server, or cannot be copied.
         """
-        state = self._state()
         if state.phase in (TablePhase.ERRORED, TablePhase.LEFT):
             return None
         self._expect_same_server(before, spool)

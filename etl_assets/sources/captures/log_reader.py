@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,6 +28,7 @@ from etl_assets.sources.captures.table_states import (
     StateChange,
     TableStates,
     change_state,
+    find_state,
 )
 from etl_assets.sources.postgres_cdc.log_server import LogServer, LogSlot
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
@@ -58,6 +59,7 @@ class CaptureReader:
     clock: Callable[[], float] = time.monotonic
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
     _looked: float | None = field(default=None, init=False)
+    _seen: tuple[float, Mapping[str, CapturedTableState]] | None = field(default=None, init=False)
 
     def look(self, *, at_once: bool = False) -> SpoolState:
         """Read what is new in the log, unless that was done a moment ago, and return where the reader is.
@@ -93,6 +95,22 @@ class CaptureReader:
     def tables(self) -> tuple[CapturedTableState, ...]:
         """Return the tables whose changes are kept."""
         return tuple(each for each in self.states.of_capture(self.capture.name) if each.phase in FOLLOWS_LOG)
+
+    def seen_state(self, table: str) -> CapturedTableState:
+        """Return the state of a table as of at most `look_interval_seconds` ago.
+
+        All tables of a capture ask at each look whether there is something to do: one query answers them.
+
+        Raises:
+            NotFound: the capture has no such table.
+        """
+        with self._lock:
+            now = self.clock()
+            if self._seen is None or now - self._seen[0] >= self.capture.look_interval_seconds:
+                found = self.states.of_capture(self.capture.name)
+                self._seen = now, {each.table: each for each in found}
+            seen = self._seen[1].get(table)
+        return find_state(self.states, self.capture.name, table) if seen is None else seen
 
     def committed_lsn(self, table: CapturedTableState, state: SpoolState) -> int:
         """Return up to where a table has committed its changes: without unread ones, the reader's place."""
