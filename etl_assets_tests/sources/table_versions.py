@@ -158,6 +158,8 @@ def _table(shop: Captured, name: str) -> Table:
 def _read(path: Any, version: int, keys: tuple[str, ...]) -> Rows:
     found = DeltaTable(str(path), version=version).to_pyarrow_dataset().to_table()
     own = [
-        name for name in found.column_names if not name.startswith(("batch_", "partition_date", "postgres"))
+        name
+        for name in found.column_names
+        if not name.startswith(("_", "batch_", "partition_date", "postgres", "lsn_in_source"))
     ]
     return {tuple(row[key] for key in keys): row for row in found.select(own).to_pylist()}
