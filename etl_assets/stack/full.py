@@ -91,8 +91,8 @@ class ServerStack:
     def start(self, server: ManagedServer) -> None:
         """Start a server, and end it with the others.
 
-        It is tried some times: what is left of a killed one (sessions of PostgreSQL that hold its shared memory,
-        a port) may take a while to go.
+        It is tried some times: what is left of a killed one (sessions of PostgreSQL that hold its shared
+        memory, a port) may take a while to go.
         """
         began = time.monotonic()
         self._say(f"    {server.name}: starting on {server.address}")
