@@ -87,6 +87,7 @@ RULES = (
     ErrorRule(
         names=("CommitConflict", "TableBusy"), decision=Decision.RETRY, why="another run writes the table"
     ),
+    ErrorRule(names=("ConnectionBusy",), decision=Decision.RETRY, why="other steps use the connection"),
     ErrorRule(
         names=("EffectInProgress", "EffectTakenOver"),
         decision=Decision.RETRY,

@@ -40,6 +40,7 @@ EtlAssetsError
 ├── ControlStoreUnavailable  the database with the run control of pipelines does not answer now
 ├── ControlStoreUnusable     the database with the run control refuses, or is of a newer release
 ├── TableBusy                another process holds the table's writer lock
+├── ConnectionBusy           as many steps as may use a connection use it already
 ├── WriterLeftBehind         a dead run may still be writing the table in the Spark that this run uses
 ├── CommitConflict           the table moved past the planned base version
 ├── CommitUnverified         a commit was written but is not what was planned
@@ -217,6 +218,10 @@ class SinkFenced(EtlAssetsError):
 
 class TableBusy(EtlAssetsError):
     """Another process has held the table's writer lock for longer than this process may wait."""
+
+
+class ConnectionBusy(EtlAssetsError):
+    """As many steps as may use a connection or a target at the same time use it already. Nothing was done."""
 
 
 class WriterLeftBehind(EtlAssetsError):

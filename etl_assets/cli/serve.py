@@ -27,7 +27,7 @@ def serve(host: str | None, port: int | None) -> None:
     try:
         from etl_assets.serve.server import run_server
     except ModuleNotFoundError as error:
-        if error.name not in ("fastapi", "uvicorn", "starlette"):
+        if error.name not in ("fastapi", "uvicorn", "starlette", "websockets"):
             raise
         raise RuntimeMissing(
             f"the server needs the package {error.name}", fix="pip install 'etl-assets[serve]'"

@@ -15,7 +15,8 @@ from etl_assets.delta.log.entries import (
 )
 from etl_assets.delta.snapshot import Snapshot
 
-_REMEMBERED_TABLES = 32
+_REMEMBERED_TABLES = 512
+"""A worker looks at all its tables in turn: with fewer than it has, every look would read every log."""
 _REMEMBERED_VERSIONS = 2
 """A step asks for the version it builds on and, after its commit, for the new one."""
 
@@ -45,7 +46,7 @@ def _load(path: Path, version: int) -> Snapshot:
 def _remembered(path: Path) -> Callable[[int, tuple[int, int]], tuple[Path, Snapshot]]:
     """Return a loader that caches the last versions of a table's log.
 
-    The cache is small: a version takes 3 to 4 kB of memory per data file, and a long-lived process asks for
+    Few versions are kept: one takes 3 to 4 kB of memory per data file, and a long-lived process asks for
     one version after another.
     """
 

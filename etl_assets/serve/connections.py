@@ -9,6 +9,7 @@ from http import HTTPStatus
 from typing import Any
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from etl_assets.serve.problems import ProblemDetails
 
@@ -97,6 +98,39 @@ class LimitedProtocol(_BASE):
         if self.has_begun:
             self.transport.write(_HEAD_TIMEOUT.message())
         self.transport.close()
+
+
+class LimitedWebsocket(WebSocketsSansIOProtocol):
+    """Uvicorn's websocket, which is closed when its client does not take what it is sent."""
+
+    answer_seconds: float
+    answer_due: asyncio.TimerHandle | None = None
+
+    def pause_writing(self) -> None:
+        """Give the client some time to take what it was sent."""
+        super().pause_writing()
+        self._forget_answer()
+        self.answer_due = self.loop.call_later(self.answer_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on: the client takes what it is sent."""
+        self._forget_answer()
+        super().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no more."""
+        self._forget_answer()
+        super().connection_lost(exc)
+
+    def _forget_answer(self) -> None:
+        if self.answer_due is not None:
+            self.answer_due.cancel()
+            self.answer_due = None
+
+
+def limited_websocket(*, answer_seconds: float) -> type[asyncio.Protocol]:
+    """Return the protocol of websockets with its limit."""
+    return type("LimitedWebsocketOfServer", (LimitedWebsocket,), {"answer_seconds": answer_seconds})
 
 
 def limited_protocol(

@@ -9,7 +9,7 @@ import uvicorn
 
 from etl_assets.errors import AddressUnusable
 from etl_assets.serve.app import build_app
-from etl_assets.serve.connections import limited_protocol
+from etl_assets.serve.connections import limited_protocol, limited_websocket
 from etl_assets.serve.journal import Journal
 from etl_assets.serve.service import Service
 from etl_assets.settings import Settings
@@ -47,7 +47,7 @@ def run_server(settings: Settings, host: str, port: int) -> None:
     config = uvicorn.Config(
         build_app(service),
         http=protocol,
-        ws="none" if serve.ui is None else "websockets-sansio",
+        ws="none" if serve.ui is None else limited_websocket(answer_seconds=serve.body_timeout_seconds),
         ws_max_size=_WEBSOCKET_MESSAGE_BYTES,
         log_config=None,
         access_log=False,

@@ -72,6 +72,24 @@ class Connection(Section):
             description="what pipelines may write: names with `*`, `?` and `[…]`; by default nothing",
         ),
     ] = ()
+    max_concurrency: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=1_000,
+            description="most steps that read or write by it at the same time, over all processes of this"
+            " home folder; by default any number",
+        ),
+    ] = None
+    max_concurrency_per_target: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=1_000,
+            description="most deliveries to one target (a table, topic, index, folder or path) at the same"
+            " time; by default any number",
+        ),
+    ] = None
 
     @field_validator("write", mode="before")
     @classmethod

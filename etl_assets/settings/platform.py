@@ -152,6 +152,11 @@ class Settings(Section):
         return self.home / "turns"
 
     @property
+    def slots_path(self) -> Path:
+        """Folder of the slots of connections, for processes of this machine."""
+        return self.home / "slots"
+
+    @property
     def dagster_home(self) -> Path:
         """Folder of the Dagster instance."""
         return self.home / "dagster"

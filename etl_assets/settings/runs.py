@@ -38,6 +38,15 @@ class RunSettings(Section):
     lock_wait_seconds: Annotated[
         float, Field(ge=0, le=3600, description="how long to wait for a table's other writer")
     ] = 60.0
+    connection_wait_seconds: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=86_400,
+            description="how long a step of a run or command waits for a connection with `max_concurrency`;"
+            " the worker goes on with other pipelines meanwhile",
+        ),
+    ] = 600.0
     engine_locations: Annotated[
         tuple[str, ...],
         Field(

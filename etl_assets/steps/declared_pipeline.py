@@ -49,7 +49,7 @@ def declared_pipeline(tables: DeclaredTables) -> Pipeline:
         path=(
             Stage(
                 table=tables.source,
-                build_step=ingest_files(tables.source.name),
+                build_step=_ingest(tables),
                 group=spec.name,
                 placement=PlacementClass.INGEST,
                 source=opened,
@@ -86,6 +86,20 @@ def declared_pipeline(tables: DeclaredTables) -> Pipeline:
             for sink in spec.sinks
         ),
     )
+
+
+def _ingest(tables: DeclaredTables) -> BuildStep:
+    connection = getattr(tables.spec.source, "connection", None)
+
+    def build(arguments: StepArguments) -> Step:
+        from etl_assets.steps.connection_slots import limited
+
+        step = ingest_files(tables.source.name)(arguments)
+        return limited(
+            step, arguments.settings, arguments.context, table=tables.source.name, connection=connection
+        )
+
+    return build
 
 
 def _load(tables: DeclaredTables) -> BuildStep:

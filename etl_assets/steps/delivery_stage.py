@@ -47,9 +47,10 @@ def delivery_stage(
 
     def build(arguments: StepArguments) -> Step:
         from etl_assets.sinks.open_sink import open_sink
+        from etl_assets.steps.connection_slots import limited
         from etl_assets.steps.deliver import Deliver
 
-        return Deliver(
+        step = Deliver(
             context=arguments.context,
             mode=arguments.mode,
             table=table,
@@ -57,6 +58,14 @@ def delivery_stage(
             deliveries=deliveries,
             rejects=rejects,
             open_sink=lambda: open_sink(sink, arguments.settings, pipeline=pipeline),
+        )
+        return limited(
+            step,
+            arguments.settings,
+            arguments.context,
+            table=deliveries.name,
+            connection=sink.connection,
+            target=sink.target_name,
         )
 
     return Stage(

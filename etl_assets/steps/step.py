@@ -68,6 +68,8 @@ class StepContext:
         take_up: Completes the leader change of a table that has no leader.
         turns: The queue in which the step waits for other processes of this machine that write the same
             table; None: it does not wait.
+        connection_wait_seconds: How long the step waits for a slot of a connection; None: as long as the
+            platform file says.
         run: The fencing token of the run that the step belongs to; None for a step of no run.
     """
 
@@ -78,6 +80,7 @@ class StepContext:
     domain_problem: Callable[[], str | None] = lambda: None
     take_up: Callable[[str], object] = lambda table: None
     turns: TableQueue | None = None
+    connection_wait_seconds: float | None = None
     run: RunToken | None = None
 
     @property

@@ -173,7 +173,7 @@ class Deliveries:
                     self._due_at_once.discard(table)
                 done = self._step(table, is_closed, permit.token)
                 failed = done.failed
-            if self._is_leaving() or done.was_taken_over:
+            if self._is_leaving() or done.was_taken_over or done.waits:
                 return
             if failed and table in declared_sinks(self._settings):
                 self._open(table, next(iter(failed.values())))

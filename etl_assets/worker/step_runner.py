@@ -18,7 +18,7 @@ from etl_assets.delta.maintenance.compaction import commit_compaction, plan_crow
 from etl_assets.delta.session import lost_driver_pid
 from etl_assets.delta.write.raise_fence import raise_fence
 from etl_assets.error_policy import Decision, decide, spark_went_away
-from etl_assets.errors import EngineLost, LeaseLost
+from etl_assets.errors import ConnectionBusy, EngineLost, LeaseLost
 from etl_assets.io_managers.partition_split import run_partitions
 from etl_assets.steps.placing import place, take_up
 from etl_assets.steps.step import (
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
     from etl_assets.delta.run_token import RunToken
     from etl_assets.settings import Settings
+
+CONNECTION_WAIT_SECONDS = 0.5
+"""How long a step waits for a slot of a connection before the worker goes on with something else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +62,16 @@ class StepOutcome:
     def was_taken_over(self) -> bool:
         """Whether another runner has the run of the step by now, which is no failure of the run."""
         return any(isinstance(each, LeaseLost) for each in self.failed.values())
+
+    @property
+    def waits(self) -> bool:
+        """Whether other steps use the connection, which is no failure either: the next look tries again."""
+        return any(isinstance(each, ConnectionBusy) for each in self.failed.values())
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the step has failed, and was not just too late or too early."""
+        return bool(self.failed) and not self.was_taken_over and not self.waits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +112,7 @@ class StepRunner:
             try:
                 return self._attempt(table, days, began)
             except Exception as error:  # noqa: BLE001 - retried by the error policy or returned to the caller
-                if self.leaving():
+                if self.leaving() or isinstance(error, ConnectionBusy):
                     return StepOutcome(began=began, report=None, failed={None: error})
                 if isinstance(error, LeaseLost):
                     logger.warning("%s: %s", table, error)
@@ -153,6 +166,7 @@ class StepRunner:
             domain_problem=lambda: placement.problem(domain),
             take_up=partial(take_up, placement),
             turns=self._turns(),
+            connection_wait_seconds=CONNECTION_WAIT_SECONDS,
             run=self.token,
         )
         step = step_of(

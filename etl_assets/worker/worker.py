@@ -104,6 +104,7 @@ class Worker:
             working_on=lambda table: self._runs.working_on(self._pipeline_of(table)),
         )
         self._fenced: set[RunToken] = set()
+        self._waiting: set[str] = set()  # sources whose last step found no slot of a connection
         self._leaving = threading.Event()
         self._lost: Exception | None = None
         self._pauses: Backoffs = Backoffs()
@@ -164,13 +165,14 @@ class Worker:
             run = self._runs.run_of(name)
             commits = 0.0 if run is None else run.progress.get("commits", 0.0)
             is_paused = name in self._limits.paused
+            self._waiting.discard(feed.path[0])
             if days := self._left_behind(feed) if is_paused else self._days_to_carry(feed):
                 self._carry(crew, feed, days, held, reads=not is_paused)
             if run is not None:
                 is_batch = run.progress.get("commits", 0.0) > commits
                 if is_batch:
                     self._runs.add_batch(name, time.monotonic() - began)
-                if not is_paused:
+                if not is_paused and feed.path[0] not in self._waiting:
                     self._ends.end_after_batch(feed, run, read_nothing=not is_batch)
         self._runs.wait_for_look(name)
 
@@ -282,7 +284,7 @@ class Worker:
     def _deliver_to(self, table: str, repeat: bool, token: RunToken | None) -> StepOutcome:
         done = replace(self._crew(table), token=token).run(table, [], repeat=repeat)
         self._take(table, [], done)
-        if done.failed and not self._is_leaving() and not done.was_taken_over:
+        if done.has_failed and not self._is_leaving():
             self._runs.fail(self._pipeline_of(table), next(iter(done.failed.values())))
         return done
 
@@ -300,8 +302,10 @@ class Worker:
 
     def _run(self, crew: StepRunner, table: str, days: Sequence[dt.date]) -> StepOutcome:
         done = crew.run(table, days)
+        if done.waits:
+            self._waiting.add(table)
         self._take(table, days, done)
-        if done.failed and not self._is_leaving() and not done.was_taken_over:
+        if done.has_failed and not self._is_leaving():
             self._failed(table, days, done.failed)
         return done
 

@@ -13,7 +13,7 @@ import pytest
 from etl_assets.control.run_controls import RunControls
 from etl_assets.control.states import ControlState, RetryPolicy, RunStatus
 from etl_assets.control.store import ControlStore, open_store
-from etl_assets.errors import InputError, SourceUnavailable
+from etl_assets.errors import ConnectionBusy, InputError, SourceUnavailable
 from etl_assets.settings import RunSettings, Settings, WorkerSettings
 from etl_assets.steps.step import StepReport
 from etl_assets.worker.session import Session
@@ -139,6 +139,24 @@ def test_a_run_whose_step_fails_for_good_has_failed_and_nothing_is_tried_until_a
     client.retry("films", "a")
     until(client, ControlState.IDLE)
     assert client.run(asked.id).status is RunStatus.SUCCEEDED
+
+
+def test_a_step_that_waits_for_a_connection_is_no_failure_of_its_run(client, work):
+    work.error = ConnectionBusy("all slots are in use", fix="nothing")
+    paused(client, work)
+    work.file.write_text("id\n1\n")
+    asked = client.request_run("films", "a")
+    client.resume("films", "a")
+    until(client, ControlState.RUNNING)
+    tried = len(work.ran)
+    for _ in range(600):
+        if len(work.ran) > tried + 2:
+            break
+        threading.Event().wait(0.05)
+    assert client.run(asked.id).status is RunStatus.RUNNING
+    work.error = None
+    until(client, ControlState.IDLE)
+    assert (client.run(asked.id).status, client.run(asked.id).attempts) == (RunStatus.SUCCEEDED, 1)
 
 
 def test_what_may_pass_is_tried_three_times_and_then_waits_for_its_time(client, work):

@@ -10,6 +10,7 @@ import json
 import os
 import random
 import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -258,10 +259,13 @@ class Campaign:
         """Stop the worker for a while, in which another process does a table's step."""
         assert self._worker is not None  # the round has started it
         self._worker.send(signal.SIGSTOP)
-        with suppress(EtlAssetsError):
-            self._world.shop.ingest(self._dice.choice(list(TABLES)), max_batches=1)
-        time.sleep(self._dice.uniform(0, 3))
+        # It may sleep while it holds the lock of the capture: then the other process waits for it.
+        aside = threading.Thread(target=self._world.ingest, args=[self._dice.choice(list(TABLES))])
+        aside.start()
+        time.sleep(self._dice.uniform(0, 5))
         self._worker.send(signal.SIGCONT)
+        aside.join(120)
+        assert not aside.is_alive()
 
     def _behind(self) -> str:
         """Return what differs from the source now."""

@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import WebSocket
@@ -26,7 +27,9 @@ from etl_assets.settings.ui import PATH_PREFIX, UiSettings
 LOGIN_SECONDS = 5.0
 """How often a websocket looks whether the login still holds."""
 SLOW_SECONDS = 30.0
-"""How long either side may take to accept a message."""
+"""How long the webserver may take to accept a message. The time of a browser is limited by its connection."""
+CLOSE_SECONDS = 1.0
+"""How long the end of a connection to the webserver may take, which may be sending still."""
 MAX_ANSWER_BYTES = 32 << 20
 _GOING_AWAY, _NOT_TEXT, _NOT_ALLOWED, _FAILED = 1001, 1003, 1008, 1011
 _PROTOCOL = Subprotocol("graphql-ws")
@@ -97,6 +100,7 @@ class LiveUpdates:
                 compression=None,
                 proxy=None,
                 open_timeout=CONNECT_SECONDS,
+                close_timeout=CLOSE_SECONDS,
                 max_size=MAX_ANSWER_BYTES,
             )
         except (OSError, TimeoutError, InvalidHandshake):
@@ -137,11 +141,10 @@ async def _from_browser(browser: WebSocket, webserver: ClientConnection) -> None
 
 async def _to_browser(browser: WebSocket, webserver: ClientConnection) -> None:
     async for message in webserver:
-        async with asyncio.timeout(SLOW_SECONDS):
-            if isinstance(message, str):
-                await browser.send_text(message)
-            else:
-                await browser.send_bytes(message)
+        if isinstance(message, str):
+            await browser.send_text(message)
+        else:
+            await browser.send_bytes(message)
 
 
 async def _watch(check: Callable[[], Awaitable[None]]) -> None:
@@ -149,8 +152,9 @@ async def _watch(check: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(LOGIN_SECONDS)
         try:
             await check()
-        except ProblemDetails:
-            raise _Ended(_NOT_ALLOWED, "the login has ended") from None
+        except ProblemDetails as problem:
+            if problem.status < HTTPStatus.INTERNAL_SERVER_ERROR:  # else an issuer does not answer now
+                raise _Ended(_NOT_ALLOWED, "the login has ended") from None
 
 
 def _checked(text: str | None) -> str:
