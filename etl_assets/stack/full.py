@@ -39,6 +39,7 @@ PORTS: Mapping[str, int] = {
 ROOTS_CLUSTERS = Path("/var/lib/etl-assets")
 """Where root's clusters lie that PostgreSQL's account could not reach in the folder."""
 _PAUSE_SECONDS = 3.0
+_TRIES = 6
 
 
 class ServerStack:
@@ -90,16 +91,19 @@ class ServerStack:
     def start(self, server: ManagedServer) -> None:
         """Start a server, and end it with the others.
 
-        It is tried twice: what is left of a killed one (PostgreSQL's shared memory, a port) may take a moment
-        to go.
+        It is tried some times: what is left of a killed one (sessions of PostgreSQL that hold its shared
+        memory, a port) may take a while to go.
         """
         began = time.monotonic()
         self._say(f"    {server.name}: starting on {server.address}")
         self._exits.callback(server.close)
-        try:
-            server.start()
-        except (ServerNotStarted, AddressUnusable):
-            time.sleep(_PAUSE_SECONDS)
+        for _ in range(_TRIES - 1):
+            try:
+                server.start()
+                break
+            except (ServerNotStarted, AddressUnusable):
+                time.sleep(_PAUSE_SECONDS)
+        else:
             server.start()
         self._running.append(server)
         running = [running_server(each.name, each.address, each.pid) for each in self._running]

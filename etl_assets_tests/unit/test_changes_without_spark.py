@@ -119,3 +119,19 @@ def test_more_tombstones_than_this_process_compares_are_left_to_spark(tmp_path, 
     with pytest.raises(AssertionError, match="a session was asked for"):
         pipeline.load()
     assert pipeline.context.table("people_tombstones").version() == version, "nothing was written before"
+
+
+def test_late_changes_by_stored_tombstones_and_truncates(tmp_path):
+    pipeline = pipeline_in(tmp_path / "data")
+
+    def load(*records: dict[str, Any]) -> dict[str, int]:
+        pipeline.accept(records)
+        pipeline.load()
+        return {row["id"]: row["changed_at"] for row in pipeline.rows()}
+
+    assert load(upsert("a", 1), upsert("b", 9), delete("d", 5), truncate(3)) == {"b": 9}
+    assert load(upsert("d", 4), upsert("e", 2), upsert("a", 4), upsert("c", 7)) == {"a": 4, "b": 9, "c": 7}
+    assert load(delete("b", 8), delete("c", 7)) == {"a": 4, "b": 9}, "as new deletes, older does not"
+    assert load(upsert("e", 2), upsert("d", 5)) == {"a": 4, "b": 9, "d": 5}
+    assert load(truncate(1), upsert("f", 2)) == {"a": 4, "b": 9, "d": 5}, "the newer truncate counts"
+    assert kept(pipeline) == {"b": (8, 8), "c": (7, 9), "d": (5, 2), None: (3, 3)}
