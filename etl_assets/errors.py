@@ -281,13 +281,12 @@ class QuorumUnavailable(MirrorError):
 
 
 class Leaderless(QuorumUnavailable):
-    """The newest state is unknown until a domain leads: a change of leader is under way or was abandoned.
-
-    Carries `claimant`, the last domain that claimed leadership, and `leader`, the leader before.
-    """
+    """A change of leader is under way or was abandoned; until a domain leads, the newest state is unknown."""
 
     claimant: str
+    """The last domain that claimed leadership."""
     leader: str
+    """The leader before."""
 
 
 class Fenced(MirrorError):
@@ -307,10 +306,7 @@ class MembershipRefused(MirrorError):
 
 
 class Unanswered(EtlAssetsError):
-    """A store did not answer, so the operation may or may not be done: read again before deciding.
-
-    Carries `store` and `key`.
-    """
+    """A store did not answer, so the operation may or may not be done. Carries `store` and `key`."""
 
 
 class NotFound(EtlAssetsError):

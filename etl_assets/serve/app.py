@@ -29,7 +29,7 @@ def build_app(service: Service) -> FastAPI:
     """Return the app of a service."""
 
     @contextlib.asynccontextmanager
-    async def lifespan(_app: FastAPI) -> AsyncGenerator[None]:
+    async def lifespan(started: FastAPI) -> AsyncGenerator[None]:
         await service.prepare()
         beside = [
             asyncio.create_task(keep_removing(service)),
@@ -49,7 +49,7 @@ def build_app(service: Service) -> FastAPI:
         service.issuer_calls.close()
         service.control.close()
         if service.settings.serve.ui is not None:
-            await app.state.webserver.close()
+            await started.state.webserver.close()
 
     # The pages for people load scripts from elsewhere: only the description is served.
     app = FastAPI(title="etl-assets", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)

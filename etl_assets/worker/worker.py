@@ -253,7 +253,7 @@ class Worker:
             if not left:
                 return
         if whole:
-            self._check(time.monotonic())
+            self._invariants.check(time.monotonic(), self._feeds, self._behind)
         for table in feed.path:
             held.alive()
             crew.tidy(table)
@@ -331,17 +331,13 @@ class Worker:
         self._runs.fail(self._pipeline_of(table), next(iter(failed.values())))
         for day, error in failed.items():
             blamed = sorted(days) if day is None else [day]
-            text = told(error)
-            logger.error("%s: %s", table, text)
+            logger.error("%s: %s", table, text := told(error))
             partition = f"{blamed[0]}..{blamed[-1]}" if blamed else ""
             self._alert({"partition": partition, "step": table, "error": text[:2_000]})
             whole = day is None and (self._feed_of(table) is None or not blamed)
             things: list[WorkItem] = [(self._entry(table), each) for each in ([None] if whole else blamed)]
             with self._pauses_lock:
                 self._pauses = self._pauses.failed(things, error, time.monotonic())
-
-    def _check(self, now: float) -> None:
-        self._invariants.check(now, self._feeds, self._behind)
 
     def _alert(self, alert: Mapping[str, str]) -> None:
         with suppress(OSError):  # the disk may be what failed

@@ -207,7 +207,7 @@ def test_a_day_that_has_not_come_all_the_way_breaks_no_invariant(settings):
     told: list = []
     worker = Worker(settings, told.append)
     for minute in range(3):
-        worker._check(60.0 * minute)
+        worker._invariants.check(60.0 * minute, worker._feeds, worker._behind)
     worker._reports.tell()
     assert (told, alerts(settings)) == ([], [])
 
@@ -216,7 +216,7 @@ def test_an_invariant_that_stays_broken_is_one_alert(settings):
     normalize_one_of_two(settings, cursors={f"raw_events/{DAY}": 0})
     worker, seen = Worker(settings, lambda event: None), []
     for minute in range(4):
-        worker._check(60.0 * minute)
+        worker._invariants.check(60.0 * minute, worker._feeds, worker._behind)
         seen.append([alert["step"] for alert in alerts(settings) if "nothing_lost" in alert["error"]])
     assert seen == [[], ["normalized_orders"], ["normalized_orders"], ["normalized_orders"]]
 
@@ -234,7 +234,7 @@ def test_a_pipeline_that_is_behind_keeps_no_invariant_of_another_from_being_eval
     worker = Worker(settings, lambda event: None)
     monkeypatch.setattr(worker, "_behind", lambda: {"visits": (DAY,)})
     for minute in range(2):
-        worker._check(60.0 * minute)
+        worker._invariants.check(60.0 * minute, worker._feeds, worker._behind)
     assert {alert["step"] for alert in alerts(settings)} == {"normalized_orders"}
 
 

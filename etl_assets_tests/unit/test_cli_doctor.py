@@ -70,6 +70,7 @@ def test_a_fresh_installation_is_well_and_stays_untouched(home):
         "disk",
         "write access",
         "clock",
+        "connection slots",
         "landing folder",
         "pipelines",
         "locks",
