@@ -135,3 +135,12 @@ def test_late_changes_by_stored_tombstones_and_truncates(tmp_path):
     assert load(upsert("e", 2), upsert("d", 5)) == {"a": 4, "b": 9, "d": 5}
     assert load(truncate(1), upsert("f", 2)) == {"a": 4, "b": 9, "d": 5}, "the newer truncate counts"
     assert kept(pipeline) == {"b": (8, 8), "c": (7, 9), "d": (5, 2), None: (3, 3)}
+
+
+def test_a_stored_truncate_counts_for_keys_beyond_those_of_its_file(tmp_path):
+    pipeline = pipeline_in(tmp_path / "data")
+    pipeline.accept([delete("m", 1), truncate(9)])
+    pipeline.load()
+    pipeline.accept([upsert("a", 5), upsert("b", 10)])
+    pipeline.load()
+    assert [row["id"] for row in pipeline.rows()] == ["b"]
