@@ -197,8 +197,9 @@ def _log_no_errors() -> None:
     The error policy reports those that nothing handles.
     """
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        # PySpark would make a logger that changes the format of the root logger's handlers.
-        logging.getLogger(name).disabled = True
+        # PySpark would make a logger that changes the format of the root logger's handlers. The level stays
+        # where others configure logging in this process, as uvicorn does; `disabled` does not.
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def _connect(config: Mapping[str, str]) -> SparkSession:

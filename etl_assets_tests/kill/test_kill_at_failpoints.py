@@ -21,7 +21,7 @@ from etl_assets_tests.kill.test_kill_of_upkeep import UPKEEP
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline, event
 from etl_assets_tests.reference.tables import ALL_TABLES
 
-SINKS, SOURCES = (Path(__file__).parents[1] / name for name in ("sinks", "sources"))
+SINKS, SOURCES, CONTROL = (Path(__file__).parents[1] / name for name in ("sinks", "sources", "control"))
 
 pytestmark = [pytest.mark.spark, pytest.mark.kill]
 
@@ -163,7 +163,7 @@ def _tables(pipeline: Pipeline, names: Sequence[str] = tuple(t.name for t in ALL
 
 def named(text: str) -> set[str]:
     """Names and values of failpoints in the text of tests."""
-    return set(re.findall(r"[A-Z][A-Z_]+|(?:sink|search|webhook)\.[a-z_]+", text))
+    return set(re.findall(r"[A-Z][A-Z_]+|(?:sink|search|webhook|run)\.[a-z_]+", text))
 
 
 def _name(value: Any) -> str:
@@ -177,7 +177,10 @@ def test_every_failpoint_is_covered():
     of_sources = [point for point in Failpoint if point.startswith(("source.", "spool.", "capture."))]
     tests_of_sources = "".join(file.read_text("utf-8") for file in SOURCES.glob("test_*.py"))
     assert [point for point in of_sources if point.name not in named(tests_of_sources)] == []
-    used = [*of_sinks, *of_sources, *(point for _, points in BETWEEN_WRITES for point in points)]
+    of_runs = [point for point in Failpoint if point.startswith("run.")]
+    tests_of_runs = "".join(file.read_text("utf-8") for file in CONTROL.glob("test_*.py"))
+    assert [point for point in of_runs if point.value not in named(tests_of_runs)] == []
+    used = [*of_sinks, *of_sources, *of_runs, *(point for _, points in BETWEEN_WRITES for point in points)]
     used += [*AFTER_EACH_COMMIT, *(point for _, point in IN_THE_MIDDLE_OF_A_WRITE)]
     used += UPKEEP
     assert {str(point).partition("@")[0] for point in used} == {str(point) for point in Failpoint}

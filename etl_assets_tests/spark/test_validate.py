@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import logging.config
 
 import pytest
 from click.testing import CliRunner
@@ -52,6 +53,8 @@ def test_every_transform_that_spark_cannot_analyze_is_a_problem_with_its_line(tm
 @pytest.mark.parametrize("statement", ["select nothing", "select 1 / (id - id) from range(1)"])
 def test_an_error_of_spark_is_raised_and_not_logged_too(spark, statement):
     """PySpark would log it with a stack of Java's, and with values of rows."""
+    # As uvicorn does. It enables loggers again that were disabled.
+    logging.config.dictConfig({"version": 1, "disable_existing_loggers": False})
     records: list[logging.LogRecord] = []
 
     class Kept(logging.Handler):
