@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from etl_assets.contracts.arrow_calls import call
 from etl_assets.contracts.json_fields import json_fields
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def ids_of(records: pa.Array, fields: Sequence[str]) -> pa.Array | None:
     if any(column.null_count for column in columns):
         return None
     whole = _one(columns[0]) if len(columns) == 1 else _list(columns)
-    if whole is None or not _all("less_equal", _call("utf8_length", whole), MAX_ID_CHARACTERS):
+    if whole is None or not _all("less_equal", call("utf8_length", whole), MAX_ID_CHARACTERS):
         return None
     return whole
 
@@ -54,7 +55,7 @@ def _one(values: pa.Array) -> pa.Array | None:
     import pyarrow as pa
 
     texts = values.cast(pa.string())
-    return texts if _all("greater", _call("binary_length", texts), 0) else None
+    return texts if _all("greater", call("binary_length", texts), 0) else None
 
 
 def _list(columns: Sequence[pa.Array]) -> pa.Array | None:
@@ -70,18 +71,11 @@ def _list(columns: Sequence[pa.Array]) -> pa.Array | None:
             options = pc.MatchSubstringOptions(_ESCAPED)
             if pc.call_function("any", [pc.call_function("match_substring_regex", [texts], options)]).as_py():
                 return None
-            texts = _call("binary_join_element_wise", '"', texts, '"', "")
+            texts = call("binary_join_element_wise", '"', texts, '"', "")
         parts.append(texts)
-    inner = _call("binary_join_element_wise", *parts, ",")
-    return _call("binary_join_element_wise", "[", inner, "]", "")
+    inner = call("binary_join_element_wise", *parts, ",")
+    return call("binary_join_element_wise", "[", inner, "]", "")
 
 
 def _all(function: str, values: pa.Array, bound: int) -> bool:
-    return bool(_call("all", _call(function, values, bound)).as_py())
-
-
-def _call(function: str, *values: Any) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return pc.call_function(function, [pa.scalar(v) if isinstance(v, str | int) else v for v in values])
+    return bool(call("all", call(function, values, bound)).as_py())

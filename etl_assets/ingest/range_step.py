@@ -71,7 +71,7 @@ class IngestRanges(Ingest):
                         wanted = self._plan(source, positions)
                         if wanted is None:
                             break
-                        if self._has_moved(version):
+                        if not report.commits and self._has_moved(version):
                             continue
                         was_read = read_range(source.read, wanted, folder / "range")
                     batches += 1

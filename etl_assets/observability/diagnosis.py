@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from etl_assets import environment
 from etl_assets.errors import SettingsError
-from etl_assets.observability import control_checks, lag_checks, log_checks, slot_checks
+from etl_assets.observability import connection_slot_checks, control_checks, lag_checks, log_checks
 from etl_assets.observability import installation_checks as installation
 from etl_assets.observability import machine_checks as machine
 from etl_assets.observability.findings import Finding, answer, fail, ok, warn
@@ -118,7 +118,9 @@ def _installation(settings: Settings) -> list[Finding]:
     findings += answer(lag_checks.DELIVERIES, lambda: lag_checks.check_deliveries(settings, now))
     findings += answer(log_checks.SLOTS, lambda: log_checks.check_slots(settings))
     findings += answer(log_checks.CAPTURES, lambda: log_checks.check_captures(settings))
-    findings += answer(slot_checks.SLOTS, lambda: slot_checks.check_connection_slots(settings))
+    findings += answer(
+        connection_slot_checks.SLOTS, lambda: connection_slot_checks.check_connection_slots(settings)
+    )
     findings += answer(control_checks.CONTROL, lambda: control_checks.check_control(settings))
     findings += answer(installation.ENGINE, lambda: installation.check_engine(settings.home))
     return findings + answer(installation.INSTANCE, lambda: installation.check_instance(settings))

@@ -19,19 +19,47 @@ _HEAD_TIMEOUT = ProblemDetails(
 )
 
 
-class LimitedProtocol(_BASE):
+class _TakenAnswers(asyncio.Protocol):
+    """A protocol of uvicorn that ends a connection whose client does not take what it is sent."""
+
+    answer_seconds: float
+    answer_due: asyncio.TimerHandle | None = None
+    loop: asyncio.AbstractEventLoop
+    transport: asyncio.Transport
+
+    def pause_writing(self) -> None:
+        """Give the client some time to take what it was sent."""
+        super().pause_writing()
+        self._forget_answer()
+        self.answer_due = self.loop.call_later(self.answer_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on: the client takes what it is sent."""
+        self._forget_answer()
+        super().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no more."""
+        self._forget_answer()
+        super().connection_lost(exc)
+
+    def _forget_answer(self) -> None:
+        if self.answer_due is not None:
+            self.answer_due.cancel()
+            self.answer_due = None
+
+
+class LimitedProtocol(_TakenAnswers, _BASE):
     """Uvicorn's HTTP protocol, which closes a connection when the head of its request does not come, or its
     answer is not taken.
     """
 
     header_seconds: float
-    answer_seconds: float
     max_connections: int
     head_due: asyncio.TimerHandle | None = None
-    answer_due: asyncio.TimerHandle | None = None
     has_begun: bool = False
 
-    def connection_made(self, transport: asyncio.Transport) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:  # ty: ignore[invalid-method-override] - as uvicorn has it
         """Refuse a connection that is one too many."""
         super().connection_made(transport)
         if len(self.connections) > self.max_connections:
@@ -60,19 +88,7 @@ class LimitedProtocol(_BASE):
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no more."""
         self._forget_head()
-        self._forget_answer()
         super().connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        """Give the client some time to take what it was answered."""
-        super().pause_writing()
-        self._forget_answer()
-        self.answer_due = self.loop.call_later(self.answer_seconds, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        """Go on: the client takes its answer."""
-        self._forget_answer()
-        super().resume_writing()
 
     def _expect_head(self) -> None:
         self._forget_head()
@@ -82,11 +98,6 @@ class LimitedProtocol(_BASE):
         if self.head_due is not None:
             self.head_due.cancel()
             self.head_due = None
-
-    def _forget_answer(self) -> None:
-        if self.answer_due is not None:
-            self.answer_due.cancel()
-            self.answer_due = None
 
     def _close_without_head(self) -> None:
         cycle = self.cycle
@@ -100,32 +111,8 @@ class LimitedProtocol(_BASE):
         self.transport.close()
 
 
-class LimitedWebsocket(WebSocketsSansIOProtocol):
+class LimitedWebsocket(_TakenAnswers, WebSocketsSansIOProtocol):
     """Uvicorn's websocket, which is closed when its client does not take what it is sent."""
-
-    answer_seconds: float
-    answer_due: asyncio.TimerHandle | None = None
-
-    def pause_writing(self) -> None:
-        """Give the client some time to take what it was sent."""
-        super().pause_writing()
-        self._forget_answer()
-        self.answer_due = self.loop.call_later(self.answer_seconds, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        """Go on: the client takes what it is sent."""
-        self._forget_answer()
-        super().resume_writing()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no more."""
-        self._forget_answer()
-        super().connection_lost(exc)
-
-    def _forget_answer(self) -> None:
-        if self.answer_due is not None:
-            self.answer_due.cancel()
-            self.answer_due = None
 
 
 def limited_websocket(*, answer_seconds: float) -> type[asyncio.Protocol]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import hmac
-from dataclasses import replace
 from urllib.parse import parse_qsl
 
 from fastapi import Request
 
 from etl_assets.serve.problems import ProblemDetails
-from etl_assets.serve.request_body import read_body
-from etl_assets.serve.service import Service
 from etl_assets.serve.sessions import BrowserSession
+from etl_assets.serve.small_body import read_small_body
 
 MAX_BYTES = 8_192
 _TYPE = "application/x-www-form-urlencoded"
@@ -25,9 +23,7 @@ async def read_form(request: Request) -> dict[str, str]:
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _TYPE:
         raise ProblemDetails(415, "unsupported-media-type", f"send a form as {_TYPE}")
-    service = Service.of(request)
-    with service.bodies.reserve(0) as reserved:
-        body = await read_body(request, replace(service.limits, max_bytes=MAX_BYTES), reserved.hold)
+    body = await read_small_body(request, MAX_BYTES)
     try:
         return dict(parse_qsl(body.decode("utf-8"), keep_blank_values=True, max_num_fields=20))
     except ValueError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -10,8 +9,8 @@ from fastapi import Request
 
 from etl_assets.pipelines.yaml_tree import MAX_BYTES, MAX_DEPTH, MAX_VALUES
 from etl_assets.serve.problems import ProblemDetails
-from etl_assets.serve.request_body import read_body
 from etl_assets.serve.service import Service
+from etl_assets.serve.small_body import read_small_body
 
 JSON_TYPES = ("application/json", "application/merge-patch+json")
 
@@ -26,10 +25,7 @@ async def read_object(request: Request, *, may_be_empty: bool = False) -> dict[s
     Raises:
         ProblemDetails: it is no JSON object, or too large.
     """
-    service = Service.of(request)
-    limits = replace(service.limits, max_bytes=min(MAX_BYTES, service.limits.max_bytes))
-    with service.bodies.reserve(0) as reserved:
-        body = await read_body(request, limits, reserved.hold)
+    body = await read_small_body(request, min(MAX_BYTES, Service.of(request).limits.max_bytes))
     if may_be_empty and not body.strip():
         return {}
     kind = request.headers.get("content-type", JSON_TYPES[0]).partition(";")[0].strip().lower()

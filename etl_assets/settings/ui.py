@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Annotated
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
+from etl_assets.settings.loopback import is_loopback
 from etl_assets.settings.section import Section
 
 PATH_PREFIX = "/ui"
@@ -16,12 +16,13 @@ PATH_PREFIX = "/ui"
 
 def _loopback(value: str) -> str:
     parts = urlsplit(value)
+    host = parts.hostname or ""
     try:
-        is_loopback = ipaddress.ip_address(parts.hostname or "").is_loopback
         has_port = parts.port is not None
     except ValueError:
-        is_loopback = has_port = False
-    if parts.scheme != "http" or not is_loopback or not has_port:
+        has_port = False
+    # A name is not taken: what it leads to is up to the resolver.
+    if parts.scheme != "http" or host == "localhost" or not is_loopback(host) or not has_port:
         raise ValueError(
             "it is not an `http://` address of this machine with a port, such as `http://127.0.0.1:3000`; a"
             " webserver that others can reach has no login"

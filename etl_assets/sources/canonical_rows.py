@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from etl_assets.contracts import canonical_json
+from etl_assets.contracts.arrow_calls import call
 from etl_assets.sources.arrow_values import json_values
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def canonical_rows(columns: Mapping[str, pa.Array]) -> pa.Array:
     parts: list[Any] = []
     for name in sorted(columns):
         parts += [f"{',' if parts else '{'}{orjson.dumps(name).decode()}:", _written(columns[name])]
-    return _call("binary_join_element_wise", *parts, "}", "")
+    return call("binary_join_element_wise", *parts, "}", "")
 
 
 def _written(column: pa.Array) -> pa.Array:
@@ -58,7 +59,7 @@ def _written(column: pa.Array) -> pa.Array:
         found = _where_like(_NUMBER, column, texts, texts)
     elif types.is_date32(type_):
         texts = _texts(column)
-        found = _where_like(_DATE, column, texts, _call("binary_join_element_wise", '"', texts, '"', ""))
+        found = _where_like(_DATE, column, texts, call("binary_join_element_wise", '"', texts, '"', ""))
     elif types.is_timestamp(type_) and type_.unit == "us" and type_.tz in (None, "UTC"):
         found = _moments(column)
     else:
@@ -70,13 +71,13 @@ def _quoted(column: pa.Array) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    quoted = _call("binary_join_element_wise", '"', column, '"', "")
+    quoted = call("binary_join_element_wise", '"', column, '"', "")
     options = pc.MatchSubstringOptions(_ESCAPED)
     has_escapes = pc.call_function("match_substring_regex", [column], options).fill_null(False)
-    if not _call("any", has_escapes).as_py():
+    if not call("any", has_escapes).as_py():
         return quoted
     escaped = [orjson.dumps(text).decode() for text in column.filter(has_escapes).to_pylist()]
-    return _call("replace_with_mask", quoted, has_escapes, pa.array(escaped, pa.string()))
+    return call("replace_with_mask", quoted, has_escapes, pa.array(escaped, pa.string()))
 
 
 def _moments(column: pa.Array) -> pa.Array:
@@ -87,19 +88,19 @@ def _moments(column: pa.Array) -> pa.Array:
     zone = "" if column.type.tz is None else "Z"
     texts = _trimmed(_texts(column.cast(pa.timestamp("us"))))  # Arrow writes six digits after the point
     with_t = pc.call_function("replace_substring", [texts], pc.ReplaceSubstringOptions(" ", "T"))
-    return _where_like(_MOMENT, column, texts, _call("binary_join_element_wise", '"', with_t, f'{zone}"', ""))
+    return _where_like(_MOMENT, column, texts, call("binary_join_element_wise", '"', with_t, f'{zone}"', ""))
 
 
 def _where_like(pattern: str, column: pa.Array, texts: pa.Array, written: pa.Array) -> pa.Array:
     """Return what was written of the values whose texts are like a pattern; the others are written here."""
     import pyarrow.compute as pc
 
-    is_other = _call(
+    is_other = call(
         "invert", pc.call_function("match_substring_regex", [texts], pc.MatchSubstringOptions(pattern))
     ).fill_null(False)
-    if not _call("any", is_other).as_py():
+    if not call("any", is_other).as_py():
         return written
-    return _call("replace_with_mask", written, is_other, _one_by_one(column.filter(is_other)))
+    return call("replace_with_mask", written, is_other, _one_by_one(column.filter(is_other)))
 
 
 def _one_by_one(column: pa.Array) -> pa.Array:
@@ -122,10 +123,3 @@ def _trimmed(texts: pa.Array) -> pa.Array:
 
     without_zeros = pc.call_function("ascii_rtrim", [texts], pc.TrimOptions("0"))
     return pc.call_function("ascii_rtrim", [without_zeros], pc.TrimOptions("."))
-
-
-def _call(function: str, *values: Any) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return pc.call_function(function, [pa.scalar(each) if isinstance(each, str) else each for each in values])

@@ -14,16 +14,25 @@ import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
 import click
 
+from etl_assets import environment
 from etl_assets.engine.parent import die_with
 
 _SAY_EVERY_SECONDS = 10
 _ENDING_SECONDS = 30
 _FIRST_WAIT_SECONDS = 5
+
+
+def environ_of(home: Path, secrets: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a demo's commands: its home folder and passwords beside this process's."""
+    left_out = (environment.PLATFORM_FILE.name, environment.SPARK_MASTER.name)
+    kept = {name: value for name, value in os.environ.items() if name not in left_out}
+    return {**kept, environment.HOME.name: str(home), **secrets}
 
 
 def call(

@@ -58,6 +58,16 @@ class RunningServer:
         return started_at(self.pid) == self.ticks
 
 
+def demo_home(home: Path, name: str) -> Path:
+    """Return the home folder of a demo for a home folder, which may be the demo's itself.
+
+    Args:
+        home: The home folder.
+        name: The demo's: `DEMO_HOME` or `CDC_HOME`.
+    """
+    return home if (home / SERVERS).is_dir() else home / name
+
+
 def servers_folders(home: Path) -> tuple[Path, ...]:
     """Return where the servers of a home folder, or of the demos' below it, have their folders."""
     return home / SERVERS, home / DEMO_HOME / SERVERS, home / CDC_HOME / SERVERS

@@ -15,10 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from etl_assets.compute.in_process import is_little_work
 from etl_assets.compute.worker_tasks import attempt_name
+from etl_assets.contracts.arrow_calls import call
 from etl_assets.contracts.arrow_types import data_file_schema
 from etl_assets.delta.log.partition_values import folder_of
 from etl_assets.delta.read.data_files import new_data_file, pieces_of, rows_at_once, whole_file
@@ -75,7 +76,7 @@ class KnownKeys:
             merged = list(threads.map(partial(self._merge, staged, work), self.stored))
         # 2. Write the staged rows that no stored row keeps out.
         late = np.concatenate([np.empty(0, dtype=np.int64), *(each.late for each in merged)])
-        places = np.setdiff1d(staged.column(_PLACE).filter(_call("invert", staged.column(IS_DELETED))), late)
+        places = np.setdiff1d(staged.column(_PLACE).filter(call("invert", staged.column(IS_DELETED))), late)
         replace(self.rows, kept=by_file(self.rows.files, places)).write(folder, {})
         for file in work.rglob("*.parquet"):
             target = folder / file.relative_to(work)
@@ -156,23 +157,21 @@ class KnownKeys:
         order = [name for name in self.order if name not in keys]
         mine, theirs = [both.column(name + _STAGED) for name in order], [both.column(name) for name in order]
         is_deleted = both.column(IS_DELETED)
-        if self.order:
-            same = pa.repeat(pa.scalar(False), both.num_rows)
-            newer = is_newer(mine, theirs) if order else same
-            not_older = is_newer(mine, theirs, or_same=True) if order else _call("invert", same)
-            replaced = _call("if_else", is_deleted, not_older, newer)
-        else:
-            replaced = pa.repeat(pa.scalar(False), both.num_rows)
+        replaced = pa.repeat(pa.scalar(False), both.num_rows)
+        if order:
+            # A delete removes a row of its own place too.
+            not_older, newer = is_newer(mine, theirs, or_same=True), is_newer(mine, theirs)
+            replaced = call("if_else", is_deleted, not_older, newer)
         gone, truncated = both.column(_ROW).filter(replaced).to_numpy(), np.empty(0, dtype=np.int64)
-        late = _call("and_not", _call("invert", replaced), is_deleted)
-        is_update = _call("and_not", replaced, is_deleted)
+        late = call("and_not", call("invert", replaced), is_deleted)
+        is_update = call("and_not", replaced, is_deleted)
         if self.truncate is not None:
             older = rows.column(_ROW).filter(is_older_than(rows, self.truncate)).to_numpy()
             truncated = np.setdiff1d(older, gone)
         return _Compared(
             gone=np.concatenate([gone, truncated]),
             late=both.column(_PLACE).filter(late).to_numpy(),
-            updated=_call("sum", is_update).as_py() or 0,
+            updated=call("sum", is_update).as_py() or 0,
             truncated=len(truncated),
         )
 
@@ -245,7 +244,7 @@ def _without_nulls(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
         else:
             filled = pa.array([zero]).cast(type_)[0]
         place = rows.column_names.index(name)
-        rows = rows.set_column(place, name, _call("coalesce", rows.column(name), filled))
+        rows = rows.set_column(place, name, call("coalesce", rows.column(name), filled))
     return rows
 
 
@@ -265,12 +264,3 @@ def _write_without(path: Path, target: Path, schema: pa.Schema, gone: np.ndarray
             if stays.any():
                 writer.write_table(piece.filter(pa.array(stays)))
             first += piece.num_rows
-
-
-def _call(function: str, *values: Any) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return pc.call_function(
-        function, [pa.scalar(each) if isinstance(each, bool) else each for each in values]
-    )

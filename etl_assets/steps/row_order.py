@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from etl_assets.contracts.arrow_calls import call
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -19,19 +21,19 @@ def is_newer(mine: Sequence[Any], theirs: Sequence[Any], *, or_same: bool = Fals
     """Return for each pair whether the first row is newer.
 
     Args:
-        mine: The columns of the order of the first rows.
+        mine: The columns of the order of the first rows, at least one.
         theirs: Those of the second rows.
         or_same: Whether a row of the same place counts as newer.
     """
     import pyarrow as pa
 
-    found: Any = pa.repeat(pa.scalar(or_same), len(mine[0])) if mine else None
+    found: Any = pa.repeat(pa.scalar(or_same), len(mine[0]))
     for one, other in reversed(list(zip(mine, theirs, strict=True))):
-        is_first = _call("and", _call("is_null", other), _call("is_valid", one))
-        is_higher = _call("or", is_first, _call("coalesce", _call("greater", one, other), False))
-        are_null = _call("and", _call("is_null", other), _call("is_null", one))
-        is_same = _call("or", are_null, _call("coalesce", _call("equal", one, other), False))
-        found = _call("or", is_higher, _call("and", is_same, found))
+        is_first = call("and", call("is_null", other), call("is_valid", one))
+        is_higher = call("or", is_first, call("coalesce", call("greater", one, other), False))
+        are_null = call("and", call("is_null", other), call("is_null", one))
+        is_same = call("or", are_null, call("coalesce", call("equal", one, other), False))
+        found = call("or", is_higher, call("and", is_same, found))
     return found
 
 
@@ -50,12 +52,3 @@ def newest_place(rows: pa.Table, order: Sequence[str]) -> Place | None:
     places = zip(*(rows.column(name).to_pylist() for name in order), strict=True)
     found = max(places, default=None)
     return None if found is None else dict(zip(order, found, strict=True))
-
-
-def _call(function: str, *values: Any) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return pc.call_function(
-        function, [pa.scalar(each) if isinstance(each, bool) else each for each in values]
-    )

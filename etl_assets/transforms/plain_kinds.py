@@ -12,8 +12,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from etl_assets.contracts.arrow_calls import call
 from etl_assets.contracts.tables.tombstones import IS_TRUNCATE
 from etl_assets.delta.write.changes import IS_DELETED
 from etl_assets.pipelines.declared import OFFSET, DeclaredTables
@@ -42,7 +43,7 @@ class PlainCondition:
 
     def met(self, rows: Mapping[str, pa.Array]) -> pa.Array:
         """Return for each row whether it meets the condition."""
-        return _call("coalesce", _call("equal", rows[self.column], self.value), False)
+        return call("coalesce", call("equal", rows[self.column], self.value), False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +81,7 @@ class PlainKinds:
         none = pa.repeat(pa.scalar(False), number)
         truncates = none if self.truncates is None else self.truncates.met(rows)
         deletes = none if self.deletes is None else self.deletes.met(rows)
-        return {IS_DELETED: _call("and_not", deletes, truncates), IS_TRUNCATE: truncates}
+        return {IS_DELETED: call("and_not", deletes, truncates), IS_TRUNCATE: truncates}
 
 
 def _condition(tables: DeclaredTables, text: str, needs: frozenset[str]) -> PlainCondition | None:
@@ -94,10 +95,3 @@ def _condition(tables: DeclaredTables, text: str, needs: frozenset[str]) -> Plai
     if types.get(name) != type_ or name.lower() in _LITERALS:
         return None
     return PlainCondition(column=name, value=value, needs=needs)
-
-
-def _call(function: str, *values: Any) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return pc.call_function(function, [pa.scalar(v) if isinstance(v, (str, bool)) else v for v in values])

@@ -17,8 +17,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from etl_assets.contracts.arrow_calls import call
 from etl_assets.contracts.arrow_rules import holds
 from etl_assets.contracts.arrow_types import arrow_type
 from etl_assets.contracts.column_types import MAX_DECIMAL_PRECISION, DecimalType, ScalarType
@@ -137,7 +138,7 @@ class PlainRecords:
         for name, found in conditions.items():
             if found:
                 waived = [] if self.kinds is None else self.kinds.waived(name, values)
-                is_plain = _call("and", is_plain, reduce(_or, waived, reduce(_and, found)))
+                is_plain = call("and", is_plain, reduce(_or, waived, reduce(_and, found)))
         if self.kinds is not None:
             values |= self.kinds.flags(values, len(records))
         return pa.Table.from_arrays(list(values.values()), schema=self._schema()), is_plain
@@ -145,14 +146,14 @@ class PlainRecords:
     def _rules(self, column: Column, value: pa.Array) -> list[pa.Array]:
         """Return the conditions that the values of a column meet in plain records."""
         found = [
-            _call("or_kleene", _call("is_null", value), holds(rule, value))
+            call("or_kleene", call("is_null", value), holds(rule, value))
             for rule in column.rules
             if not isinstance(rule, NotNull)
         ]
         if column.name in self.required or not column.nullable:
-            found.append(_call("is_valid", value))
+            found.append(call("is_valid", value))
         if column.name == self.laid_out_by:
-            found += [_call("coalesce", _call("not_equal", value, text), True) for text in _NO_FOLDERS]
+            found += [call("coalesce", call("not_equal", value, text), True) for text in _NO_FOLDERS]
         return found
 
     def _schema(self) -> pa.Schema:
@@ -189,7 +190,7 @@ def _value(each: RecordColumn, column: pa.Array, records: pa.Array) -> tuple[pa.
     if isinstance(type_, DecimalType):
         return column, [
             *_fits(type_, column),
-            _call("invert", _matches(records, _odd_decimal(each.field, type_))),
+            call("invert", _matches(records, _odd_decimal(each.field, type_))),
         ]
     if each.column.type == "DATE":
         is_day = _is_plain_text(column, _DATE)
@@ -197,9 +198,9 @@ def _value(each: RecordColumn, column: pa.Array, records: pa.Array) -> tuple[pa.
     if each.column.type == "TIMESTAMP":
         is_time = _is_plain_text(column, _TIME)
         times = _where(is_time, column)
-        has_zone = _call("coalesce", _matches(times, _ZONE), True)
-        in_utc = _call("binary_join_element_wise", times, "Z", "")
-        return _call("if_else", has_zone, times, in_utc).cast(pa.timestamp("us", tz="UTC")), [is_time]
+        has_zone = call("coalesce", _matches(times, _ZONE), True)
+        in_utc = call("binary_join_element_wise", times, "Z", "")
+        return call("if_else", has_zone, times, in_utc).cast(pa.timestamp("us", tz="UTC")), [is_time]
     return column, []
 
 
@@ -208,7 +209,7 @@ def _fits(type_: DecimalType, column: pa.Array) -> list[pa.Array]:
     import pyarrow as pa
 
     most = pa.scalar(Decimal((0, (9,) * type_.precision, -type_.scale)), column.type)
-    return [_call("coalesce", _call("less_equal", _call("abs", column), most), True)]
+    return [call("coalesce", call("less_equal", call("abs", column), most), True)]
 
 
 def _odd_decimal(field: str, type_: DecimalType) -> str:
@@ -225,16 +226,16 @@ def _odd_decimal(field: str, type_: DecimalType) -> str:
 def _is_plain_text(column: pa.Array, pattern: str) -> pa.Array:
     """Return whether a text has a form, and lies within the years that a column holds; true for null."""
     has_form = _matches(column, pattern)
-    after = _call("greater_equal", column, _FIRST_DAY)
-    before = _call("less", column, _LAST_DAY)
-    return _call("coalesce", _call("and", has_form, _call("and", after, before)), True)
+    after = call("greater_equal", column, _FIRST_DAY)
+    before = call("less", column, _LAST_DAY)
+    return call("coalesce", call("and", has_form, call("and", after, before)), True)
 
 
 def _where(condition: pa.Array, column: pa.Array) -> pa.Array:
     """Return values, null where a condition does not hold."""
     import pyarrow as pa
 
-    return _call("if_else", condition, column, pa.scalar(None, column.type))
+    return call("if_else", condition, column, pa.scalar(None, column.type))
 
 
 def _matches(column: pa.Array, pattern: str) -> pa.Array:
@@ -245,15 +246,8 @@ def _matches(column: pa.Array, pattern: str) -> pa.Array:
 
 
 def _and(one: pa.Array, other: pa.Array) -> pa.Array:
-    return _call("and", one, other)
+    return call("and", one, other)
 
 
 def _or(one: pa.Array, other: pa.Array) -> pa.Array:
-    return _call("or", one, other)
-
-
-def _call(function: str, *values: Any) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return pc.call_function(function, [pa.scalar(v) if isinstance(v, (str, bool)) else v for v in values])
+    return call("or", one, other)

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from dagster import DagsterInstance
 
+from etl_assets.observability.connection_slot_checks import check_connection_slots
 from etl_assets.observability.findings import Status
-from etl_assets.observability.slot_checks import check_connection_slots
 from etl_assets.settings import Settings, load_settings
 from etl_assets.sinks.files.reader import read_manifest
 from etl_assets.steps.connection_slots import limits_of, slots_taken

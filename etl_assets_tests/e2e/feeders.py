@@ -8,7 +8,6 @@ is killed. Does not belong here: killing, and what has to come of the events.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import threading
 import time
@@ -17,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from etl_assets.orders.stack_demo.order_events import event_lines
-from etl_assets.stack.postgres import find_binaries
+from etl_assets_tests.pgbench import pgbench
 from etl_assets_tests.reference.kafka_tools import console_producer, performance_producer
 
 TOPIC = "orders"
@@ -156,27 +155,13 @@ class Feeders:
         script.write_text(PGBENCH)
         deadline = time.monotonic() + self.seconds
         while (left := int(deadline - time.monotonic())) > 0:
-            done = subprocess.run(
-                [
-                    *(
-                        str(find_binaries() / "pgbench"),
-                        "--no-vacuum",
-                        "--file",
-                        str(script),
-                        "--client",
-                        "2",
-                    ),
-                    *("--time", str(max(1, left)), "--rate", "20", "--host", "127.0.0.1"),
-                    *("--port", str(self.postgres_port), "--username", "etl", "shop"),
-                ],
-                env={**os.environ, "PGPASSWORD": self.password},
-                capture_output=True,
-                text=True,
-                check=False,
+            self.transactions += pgbench(
+                ["--file", str(script), "--time", str(max(1, left)), "--rate", "20"],
+                port=self.postgres_port,
+                user="etl",
+                database="shop",
+                password=self.password,
             )
-            for line in done.stdout.splitlines():
-                if line.startswith("number of transactions actually processed:"):
-                    self.transactions += int(line.split(":")[1].split("/")[0])
             time.sleep(0.5)
 
 

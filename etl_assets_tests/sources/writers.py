@@ -5,9 +5,7 @@ Belongs here: who writes what. Does not belong here: what the tables must then h
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,7 +13,7 @@ from pathlib import Path
 
 import psycopg
 
-from etl_assets.stack.postgres import find_binaries
+from etl_assets_tests.pgbench import pgbench
 from etl_assets_tests.sources.audited import Audited
 
 ACCOUNTS = 200
@@ -198,19 +196,11 @@ class Pgbench:
 
     def _run(self) -> None:
         while not self._leaving.is_set():
-            done = subprocess.run(
-                [
-                    *(str(find_binaries() / "pgbench"), "--no-vacuum", "--client", "2", "--time", "2"),
-                    *("--rate", str(self.rate), "--file", str(self.folder / "pgbench.sql")),
-                    *("--host", "127.0.0.1", "--port", str(self.port), "--username", self.user),
-                    self.database,
-                ],
-                env={**os.environ, "PGPASSWORD": self.password},
-                capture_output=True,
-                text=True,
-                check=False,
+            self.transactions += pgbench(
+                ["--file", str(self.folder / "pgbench.sql"), "--time", "2", "--rate", str(self.rate)],
+                port=self.port,
+                user=self.user,
+                database=self.database,
+                password=self.password,
             )
-            for line in done.stdout.splitlines():
-                if line.startswith("number of transactions actually processed:"):
-                    self.transactions += int(line.split(":")[1].split("/")[0])
             self._leaving.wait(0.2)

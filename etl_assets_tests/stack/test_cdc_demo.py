@@ -19,10 +19,11 @@ from etl_assets.settings import load_settings
 from etl_assets.settings.connections import PostgresConnection
 from etl_assets.stack.cdc_demo.changes import _CHANGES, ROLLED_BACK, ShopChanges
 from etl_assets.stack.cdc_demo.comparison import TableFigures, as_json, comparable, verdict
-from etl_assets.stack.cdc_demo.installation import CAPTURE, cdc_home, write_example
+from etl_assets.stack.cdc_demo.installation import CAPTURE, write_example
 from etl_assets.stack.cdc_demo.shop import STORES, Shop
 from etl_assets.stack.film_rental.database import _ROWS, SCHEMA
 from etl_assets.stack.full import PORTS
+from etl_assets.stack.running import CDC_HOME, demo_home
 from etl_assets_tests.commands.home import BIN
 from etl_assets_tests.stack.test_demo_command import Demo, demo  # noqa: F401 -- a fixture
 
@@ -31,7 +32,7 @@ EQUAL = TableFigures(table="public.film", phase="ready", source=3, delta=3, diff
 
 
 def test_the_example_is_an_installation_with_one_capture_and_only_its_port_is_corrected(tmp_path):
-    home = cdc_home(tmp_path)
+    home = demo_home(tmp_path, CDC_HOME)
     write_example(home, PORTS, TODAY)
     file = home / "platform.yaml"
     file.write_text(file.read_text("utf-8") + "\nowners: [team:mine]\n", "utf-8")

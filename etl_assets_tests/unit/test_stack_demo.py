@@ -18,13 +18,20 @@ from etl_assets.errors import DevRunning
 from etl_assets.orders.cli.demo import demo
 from etl_assets.orders.stack_demo.comparison import PipelineFigures, _differences
 from etl_assets.orders.stack_demo.feed import FILES, HTTP, KAFKA, Lot, send_files, sent_files, sent_http
-from etl_assets.orders.stack_demo.installation import pipeline_names, stack_home, write_example
+from etl_assets.orders.stack_demo.installation import pipeline_names, write_example
 from etl_assets.orders.stack_demo.report import as_json, verdict
 from etl_assets.processes import is_there
 from etl_assets.settings import load_settings
 from etl_assets.stack import full
 from etl_assets.stack.full import PORTS, FullStack, choose_ports, place_of_cluster
-from etl_assets.stack.running import end_left_over, read_running, running_server, write_running
+from etl_assets.stack.running import (
+    DEMO_HOME,
+    demo_home,
+    end_left_over,
+    read_running,
+    running_server,
+    write_running,
+)
 
 TODAY = dt.date(2026, 2, 3)
 OTHER_PORTS = {name: port + 1_000 for name, port in PORTS.items()}
@@ -92,9 +99,9 @@ def test_a_server_elsewhere_keeps_its_address(tmp_path):
 
 
 def test_the_demo_has_a_home_of_its_own_below_the_usual_one(tmp_path):
-    assert stack_home(tmp_path) == tmp_path / "stack"
+    assert demo_home(tmp_path, DEMO_HOME) == tmp_path / "stack"
     (tmp_path / "stack" / "servers").mkdir(parents=True)
-    assert stack_home(tmp_path / "stack") == tmp_path / "stack"
+    assert demo_home(tmp_path / "stack", DEMO_HOME) == tmp_path / "stack"
 
 
 def test_options_of_the_demo_without_servers_are_refused():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request, WebSocket
@@ -19,8 +18,7 @@ from etl_assets.control.ui.operations import operations_of
 from etl_assets.control.ui.webserver import Webserver
 from etl_assets.serve.access import AccessRule, Of, allow, is_navigation, token_of
 from etl_assets.serve.problems import ProblemDetails
-from etl_assets.serve.request_body import read_body
-from etl_assets.serve.service import Service
+from etl_assets.serve.small_body import read_small_body
 from etl_assets.serve.tokens import Scope, Token
 from etl_assets.settings.ui import PATH_PREFIX
 
@@ -90,15 +88,13 @@ async def report(request: Request) -> Response:
     kind, key = str(request.path_params["report"]), str(request.path_params["key"])
     if kind not in ("report_asset_materialization", "report_asset_observation", "report_asset_check"):
         raise ProblemDetails(405, "method-not-allowed", "this is only read", headers={"Allow": "GET"})
-    service, webserver = Service.of(request), _webserver(request)
-    with service.bodies.reserve(0) as reserved:
-        body = await read_body(request, replace(service.limits, max_bytes=MAX_BYTES), reserved.hold)
-        logger.info("%s asks for %s of %s in the Dagster UI", _who(token_of(request)), kind, ascii(key)[:200])
-        headers = for_webserver(request.headers)
-        if "content-type" in request.headers:
-            headers["content-type"] = request.headers["content-type"]
-        query = request.url.query
-        return await webserver.answer("POST", f"{kind}/{key}", query=query, headers=headers, content=body)
+    body = await read_small_body(request, MAX_BYTES)
+    logger.info("%s asks for %s of %s in the Dagster UI", _who(token_of(request)), kind, ascii(key)[:200])
+    headers = for_webserver(request.headers)
+    if "content-type" in request.headers:
+        headers["content-type"] = request.headers["content-type"]
+    path, query = f"{kind}/{key}", request.url.query
+    return await _webserver(request).answer("POST", path, query=query, headers=headers, content=body)
 
 
 @router.api_route("/{path:path}", methods=["GET", "HEAD"], dependencies=[Depends(_READ.check)])
@@ -123,13 +119,10 @@ async def _read_query(request: Request) -> dict[str, Any]:
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
         raise ProblemDetails(415, "unsupported-media-type", f"send the query as {_JSON}")
-    service = Service.of(request)
-    with service.bodies.reserve(0) as reserved:
-        body = await read_body(request, replace(service.limits, max_bytes=MAX_BYTES), reserved.hold)
-        try:
-            found = json.loads(body)
-        except (ValueError, RecursionError):
-            raise ProblemDetails(400, "malformed-json", "the body is not JSON") from None
+    try:
+        found = json.loads(await read_small_body(request, MAX_BYTES))
+    except (ValueError, RecursionError):
+        raise ProblemDetails(400, "malformed-json", "the body is not JSON") from None
     if not isinstance(found, dict):
         raise ProblemDetails(400, "query-refused", "send one operation in an object with `query`")
     return {each: found.get(each) for each in ("query", "variables", "operationName")}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import os
 import signal
 import time
 from collections.abc import Sequence
@@ -26,11 +25,11 @@ from etl_assets.orders.stack_demo.comparison import PipelineFigures, PipelineTab
 from etl_assets.orders.stack_demo.contents import Contents
 from etl_assets.orders.stack_demo.feed import Lot
 from etl_assets.orders.stack_demo.ingest_server import IngestServer
-from etl_assets.orders.stack_demo.installation import pipeline_names, stack_home, write_example
+from etl_assets.orders.stack_demo.installation import pipeline_names, write_example
 from etl_assets.orders.stack_demo.targets import Targets
-from etl_assets.stack.children import call, ended_by_signals
+from etl_assets.stack.children import call, ended_by_signals, environ_of
 from etl_assets.stack.full import FullStack
-from etl_assets.stack.running import SERVERS
+from etl_assets.stack.running import DEMO_HOME, SERVERS, demo_home
 
 EVENTS = 30_000
 _LOTS = "lots.json"
@@ -49,7 +48,7 @@ def run_full_stack(*, events: int, as_json: bool, ui: Sequence[str] | None = Non
     """
     from etl_assets.settings import home_folder
 
-    home = stack_home(home_folder())
+    home = demo_home(home_folder(), DEMO_HOME)
     began = time.monotonic()
     with ended_by_signals():
         _say(f"1/4 servers, in {home / SERVERS}")
@@ -70,9 +69,7 @@ class _Demo:
     def __init__(self, home: Path, stack: FullStack) -> None:
         self._home, self._stack = home, stack
         self._contents = Contents(stack)
-        left_out = (environment.PLATFORM_FILE.name, environment.SPARK_MASTER.name)
-        self._environ = {name: value for name, value in os.environ.items() if name not in left_out}
-        self._environ |= {environment.HOME.name: str(home), **self._contents.environ}
+        self._environ = environ_of(home, self._contents.environ)
 
     def run(self, events: int, began: float, *, as_json: bool) -> int:
         """Feed, run, compare. Returns the exit code."""

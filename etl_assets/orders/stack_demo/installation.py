@@ -14,15 +14,9 @@ from pathlib import Path
 
 from etl_assets.delta.log.durability import write_durably
 from etl_assets.stack.platform_ports import with_ports
-from etl_assets.stack.running import DEMO_HOME, SERVERS
 
 _SUFFIX = ".yaml"
 _START = "start_date: 2026-01-01"
-
-
-def stack_home(home: Path) -> Path:
-    """Return the demo's home folder for a home folder, which may be the demo's itself."""
-    return home if (home / SERVERS).is_dir() else home / DEMO_HOME
 
 
 def pipeline_names() -> tuple[str, ...]:

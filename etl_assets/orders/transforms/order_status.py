@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from etl_assets.contracts.arrow_calls import call
 from etl_assets.contracts.arrow_types import data_file_schema
 from etl_assets.orders.event_contracts import EventType
 from etl_assets.orders.order_status import OrderStatus
@@ -133,8 +134,8 @@ def _states(events: pa.Table) -> pa.Table:
 
     columns = {name: events.column(name) for name in (*KEY, "currency", "customer_id")}
     for status, column in _TIMES.items():
-        is_reached = _call("equal", events.column("order_status"), status.value)
-        columns[column] = _call("if_else", is_reached, events.column("occurred_at"), None)
+        is_reached = call("equal", events.column("order_status"), status.value)
+        columns[column] = call("if_else", is_reached, events.column("occurred_at"), None)
     columns["last_event_id"] = events.column("event_id")
     columns["last_offset"] = events.column("normalized_offset")
     columns["updated_at"] = events.column("committed_at")
@@ -205,17 +206,17 @@ def _sums(entries: pa.Table, orders: int) -> pa.ChunkedArray:
     place = np.full(orders, -1)
     place[sums.column(_ORDER).to_numpy()] = np.arange(sums.num_rows)
     found = sums.column("amount_sum").take(pa.array(place, mask=place < 0))
-    return _call("coalesce", found, pa.scalar(Decimal(0), found.type))
+    return call("coalesce", found, pa.scalar(Decimal(0), found.type))
 
 
 def _status(rows: pa.Table) -> pa.ChunkedArray:
     """Return the highest status whose time is known."""
     ranked = sorted(OrderStatus, key=lambda status: status.rank, reverse=True)
-    known = (_call("is_valid", rows.column(_TIMES[status])) for status in ranked)
+    known = (call("is_valid", rows.column(_TIMES[status])) for status in ranked)
     each = (
-        _call("if_else", is_known, status.value, None) for is_known, status in zip(known, ranked, strict=True)
+        call("if_else", is_known, status.value, None) for is_known, status in zip(known, ranked, strict=True)
     )
-    return _call("coalesce", *each)
+    return call("coalesce", *each)
 
 
 def _differ(stored: pa.Table, folded: pa.Table) -> np.ndarray:
@@ -223,8 +224,8 @@ def _differ(stored: pa.Table, folded: pa.Table) -> np.ndarray:
     differ = np.zeros(stored.num_rows, dtype=bool)
     for name in (name for name in ORDER_STATUS_VIEW.names if name not in _AMOUNTS):
         before, after = stored.column(name), folded.column(name)
-        none = _call("and", _call("is_null", before), _call("is_null", after))
-        is_same = _call("coalesce", _call("equal", before, after), none)
+        none = call("and", call("is_null", before), call("is_null", after))
+        is_same = call("coalesce", call("equal", before, after), none)
         differ |= ~is_same.to_numpy()
     for name in _AMOUNTS:
         differ |= _sizes(stored.column(name)) != _sizes(folded.column(name))
@@ -235,10 +236,3 @@ def _sizes(maps: pa.ChunkedArray) -> np.ndarray:
     """Return how many entries each map has."""
     empty = np.empty(0, dtype=np.int64)
     return np.concatenate([empty, *(np.diff(chunk.offsets.to_numpy()) for chunk in maps.chunks)])
-
-
-def _call(function: str, *values: Any) -> Any:
-    """Call a function of Arrow by its name: type checkers do not know functions defined on import."""
-    import pyarrow.compute as pc
-
-    return pc.call_function(function, list(values))

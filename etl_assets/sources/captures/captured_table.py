@@ -29,7 +29,7 @@ from etl_assets.sources.postgres_cdc.lsn import lsn_text
 from etl_assets.sources.postgres_cdc.source_table import SourceTable, find_source_table
 from etl_assets.sources.postgres_cdc.staged import SUFFIX
 from etl_assets.sources.postgres_cdc.staged_changes import StagedChangesWriter
-from etl_assets.sources.postgres_cdc.table_copy import TableCopy, last_key
+from etl_assets.sources.postgres_cdc.table_copy import TableCopy
 from etl_assets.sources.ranges import Lag, Positions, RangeRead, ReadRange, StagedFile
 
 _ESTIMATE = "SELECT reltuples::int8 FROM pg_catalog.pg_class WHERE oid = %s"
@@ -328,11 +328,7 @@ class CapturedTable:
             number += 1
         # 2. Write the next rows, and remember the key of the last one.
         limit = self._copy.limit(table, wanted.details["max_records"], wanted.details["max_bytes"])
-        after, rows = begin.after, 0
-        for columns in self._copy.columns(table, begin.after, limit):
-            writer.rows(columns, place, number)
-            found = len(columns[0])
-            number, rows, after = number + found, rows + found, last_key(table, columns)
+        rows, after = self._copy.write(writer, table, begin.after, limit, place=place, first=number)
         files = list(writer.close())
         # 3. The copy is complete where no more rows came.
         copied = begin.copied + rows
@@ -345,7 +341,7 @@ class CapturedTable:
             begin,
             after=after,
             snapshot=place,
-            rows=number,
+            rows=number + rows,
             empties=False,
             copied=copied,
         ), files

@@ -34,7 +34,7 @@ from etl_assets.sources.postgres_cdc.source_table import (
 )
 from etl_assets.sources.postgres_cdc.staged_changes import StagedChangesWriter
 from etl_assets.sources.postgres_cdc.table_changes import TableChanges
-from etl_assets.sources.postgres_cdc.table_copy import TableCopy, last_key
+from etl_assets.sources.postgres_cdc.table_copy import TableCopy
 from etl_assets.sources.postgres_cdc.taken_columns import TakenColumns
 from etl_assets.sources.ranges import Lag, Positions, RangeRead, ReadRange
 
@@ -239,7 +239,6 @@ class PostgresLog:
         # 1. Place the rows directly before the first commit that their snapshot does not have.
         place = self._copy.snapshot_lsn() - 1
         number = begin.rows if place == begin.snapshot else 0
-        first = number
         writer = self._writer(table, wanted, folder, f"copy/{lsn_text(place)}/{number}")
         why = self.schema.quarantined(begin.columns, table.relation.columns, 0)
         writer.begin(table.relation, quarantined=why)
@@ -248,19 +247,14 @@ class PostgresLog:
             number += 1
         # 2. Write the next rows, and remember the key of the last one.
         limit = self._copy.limit(table, wanted.details["max_records"], wanted.details["max_bytes"])
-        after, rows = begin.after, 0
-        for columns in self._copy.columns(table, begin.after, limit):
-            writer.rows(columns, place, number)
-            found = len(columns[0])
-            number, rows, after = number + found, rows + found, last_key(table, columns)
+        rows, after = self._copy.write(writer, table, begin.after, limit, place=place, first=number)
         files = writer.close()
         # 3. The copy is complete where no more rows came.
         if rows < limit:
             self._copy.release()
             end = LogPosition(system=begin.system, lsn=begin.lsn, columns=begin.columns)
         else:
-            end = replace(begin, after=after, snapshot=place, rows=number, empties=False)
-        assert number >= first
+            end = replace(begin, after=after, snapshot=place, rows=number + rows, empties=False)
         return RangeRead(read=replace(wanted, end={LOG: end.as_json()}, more=True), files=files)
 
     def _read_log(self, table: SourceTable, begin: LogPosition, wanted: ReadRange, folder: Path) -> RangeRead:

@@ -22,6 +22,8 @@ from etl_assets.sources.sql.postgres_text import quoted
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from etl_assets.sources.postgres_cdc.staged_changes import StagedChangesWriter
+
 _ROW_BYTES = "SELECT coalesce(avg(pg_column_size(r.*)), 1)::int8 FROM (SELECT * FROM {table} LIMIT 100) AS r"
 _BYTES_AT_ONCE = 8 << 20
 """About how many bytes of rows are held, beyond the last one."""
@@ -63,18 +65,39 @@ class TableCopy:
         self._lsn = parse_lsn(lsn)
         return self._lsn
 
-    def columns(
-        self, table: SourceTable, after: Sequence[str] | None, limit: int
-    ) -> Iterator[list[pa.BinaryArray]]:
-        """Yield the next rows in the order of their keys, some at a time.
-
-        Each is a list of the relation's columns, in their order, as texts.
+    def write(
+        self,
+        writer: StagedChangesWriter,
+        table: SourceTable,
+        after: Sequence[str] | None,
+        limit: int,
+        *,
+        place: int,
+        first: int,
+    ) -> tuple[int, tuple[str, ...]]:
+        """Write the next rows in the order of their keys.
 
         Args:
+            writer: Where they are written.
             table: The table.
             after: The key of the last row that was read, as texts; None: from the beginning.
             limit: How many at most.
+            place: Their place in the log.
+            first: Number of the first row there; the others follow it.
+
+        Returns:
+            How many rows were written, and the key of the last one, as texts.
         """
+        rows, last = 0, tuple(after or ())
+        for columns in self._columns(table, after, limit):
+            writer.rows(columns, place, first + rows)
+            rows, last = rows + len(columns[0]), _last_key(table, columns)
+        return rows, last
+
+    def _columns(
+        self, table: SourceTable, after: Sequence[str] | None, limit: int
+    ) -> Iterator[list[pa.BinaryArray]]:
+        """Yield the next rows, some at a time, each as the texts of the relation's columns."""
         statement, values = self._statement(table, after, limit)
         number = len(table.relation.columns)
         with self.server.session.cursor() as cursor, cursor.copy(statement, values) as copy:
@@ -114,7 +137,7 @@ class TableCopy:
         return f"COPY ({query}) TO STDOUT (FORMAT csv)".encode(), tuple(after or ())
 
 
-def last_key(table: SourceTable, columns: Sequence[pa.BinaryArray]) -> tuple[str, ...]:
+def _last_key(table: SourceTable, columns: Sequence[pa.BinaryArray]) -> tuple[str, ...]:
     """Return the key of the last of some rows, as texts."""
     names = [each.name for each in table.relation.columns]
     return tuple(columns[names.index(key)][-1].as_py().decode() for key in table.keys)

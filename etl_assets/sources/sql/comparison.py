@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from etl_assets.contracts import canonical_json
+from etl_assets.contracts.arrow_calls import call
 from etl_assets.contracts.canonical_json import Refused
 from etl_assets.delta.read.data_files import batches_of_snapshot
 from etl_assets.delta.write.writing import storage_named
@@ -191,10 +192,10 @@ class QueryComparison:
         """
         there = self._ids_in(ids, are_wanted)
         if changed is not None and changed.exists():
-            there = there.filter(_call("invert", _are_among(self._ids_in(changed, are_wanted), there)))
+            there = there.filter(call("invert", _are_among(self._ids_in(changed, are_wanted), there)))
 
         def are_gone(some: pa.Array) -> pa.Array:
-            return _call("and_not", are_wanted(some), _are_among(there, some))
+            return call("and_not", are_wanted(some), _are_among(there, some))
 
         known = self._known(snapshot, are_gone)
         return sorted(record.offset for record in known.values() if not record.is_deleted)
@@ -288,12 +289,6 @@ def _are_in_part(part: int, parts: int, ids: pa.Array) -> pa.Array:
     import pyarrow as pa
 
     if parts == 1:
-        return _call("is_valid", ids)
+        return call("is_valid", ids)
     found = [id_ is not None and zlib.crc32(id_) % parts == part for id_ in ids.to_pylist()]
     return pa.array(found, pa.bool_())
-
-
-def _call(function: str, *values: Any) -> Any:
-    import pyarrow.compute as pc
-
-    return pc.call_function(function, list(values))

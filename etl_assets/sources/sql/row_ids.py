@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts import canonical_json
+from etl_assets.contracts.arrow_calls import call
 from etl_assets.contracts.canonical_json import Refused
 from etl_assets.contracts.json_fields import json_fields
 from etl_assets.contracts.reasons import DeadLetterReason
@@ -53,8 +54,8 @@ class RowIds:
         except (pa.ArrowInvalid, pa.ArrowCapacityError, Refused):
             return self._of_each(records)
         ids = [_texts(found.column(name).combine_chunks()) for name in self.names]
-        is_deleted = _call("coalesce", found.column(self.deleted_field).combine_chunks(), pa.scalar(False))
-        whole = ids[0] if len(ids) == 1 else _call("binary_join_element_wise", *ids, ",")
+        is_deleted = call("coalesce", found.column(self.deleted_field).combine_chunks(), pa.scalar(False))
+        whole = ids[0] if len(ids) == 1 else call("binary_join_element_wise", *ids, ",")
         return whole.cast(pa.binary()), is_deleted
 
     def of_file(self, path: Path) -> Iterator[pa.Array]:
@@ -138,9 +139,9 @@ def _texts(values: pa.Array) -> pa.Array:
     if pa.types.is_integer(values.type):
         texts = values.cast(pa.string())
     else:
-        sizes = _call("binary_length", values).cast(pa.string())
-        texts = _call("binary_join_element_wise", sizes, values, ":")
-    return _call("coalesce", texts, pa.scalar("null"))
+        sizes = call("binary_length", values).cast(pa.string())
+        texts = call("binary_join_element_wise", sizes, values, ":")
+    return call("coalesce", texts, pa.scalar("null"))
 
 
 def _text(value: Any) -> str:
@@ -165,10 +166,3 @@ def _strict(value: Any) -> Any:
             return Decimal(repr(value))
         case _:
             return value
-
-
-def _call(function: str, *values: Any) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return pc.call_function(function, [pa.scalar(v) if isinstance(v, str) else v for v in values])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -26,11 +25,11 @@ from etl_assets.errors import ServerNotStarted
 from etl_assets.stack.cdc_demo import comparison
 from etl_assets.stack.cdc_demo.changes import ShopChanges
 from etl_assets.stack.cdc_demo.comparison import TableFigures
-from etl_assets.stack.cdc_demo.installation import CAPTURE, cdc_home, write_example
+from etl_assets.stack.cdc_demo.installation import CAPTURE, write_example
 from etl_assets.stack.cdc_demo.shop import Shop
-from etl_assets.stack.children import call, ended_by_signals, running
+from etl_assets.stack.children import call, ended_by_signals, environ_of, running
 from etl_assets.stack.full import PostgresStack
-from etl_assets.stack.running import SERVERS
+from etl_assets.stack.running import CDC_HOME, SERVERS, demo_home
 
 TRANSACTIONS = 2_000
 _LOOK_SECONDS = 3.0
@@ -54,7 +53,7 @@ def run_cdc_demo(*, transactions: int, as_json: bool, ui: Sequence[str] | None =
     """
     from etl_assets.settings import home_folder
 
-    home = cdc_home(home_folder())
+    home = demo_home(home_folder(), CDC_HOME)
     began = time.monotonic()
     with ended_by_signals():
         _say(f"1/4 PostgreSQL, in {home / SERVERS}")
@@ -72,9 +71,7 @@ class _Demo:
     def __init__(self, home: Path, stack: PostgresStack) -> None:
         self._home, self._stack = home, stack
         self._shop = Shop(stack.postgres)
-        left_out = (environment.PLATFORM_FILE.name, environment.SPARK_MASTER.name)
-        self._environ = {name: value for name, value in os.environ.items() if name not in left_out}
-        self._environ |= {environment.HOME.name: str(home), **self._shop.environ}
+        self._environ = environ_of(home, self._shop.environ)
         self._worker_log = home / SERVERS / "worker.log"
 
     def run(self, transactions: int, began: float, *, as_json: bool) -> int:

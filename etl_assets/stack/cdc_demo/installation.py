@@ -12,15 +12,9 @@ from pathlib import Path
 
 from etl_assets.delta.log.durability import write_durably
 from etl_assets.stack.platform_ports import with_ports
-from etl_assets.stack.running import CDC_HOME, SERVERS
 
 CAPTURE = "shop"
 _START = "start_date: 2026-01-01"
-
-
-def cdc_home(home: Path) -> Path:
-    """Return the demo's home folder for a home folder, which may be the demo's itself."""
-    return home if (home / SERVERS).is_dir() else home / CDC_HOME
 
 
 def write_example(home: Path, ports: Mapping[str, int], today: dt.date) -> None:
