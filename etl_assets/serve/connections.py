@@ -59,7 +59,7 @@ class LimitedProtocol(_TakenAnswers, _BASE):
     head_due: asyncio.TimerHandle | None = None
     has_begun: bool = False
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # ty: ignore[invalid-method-override] - as uvicorn has it
+    def connection_made(self, transport: asyncio.Transport) -> None:  # ty: ignore[incompatible-method-override] - as uvicorn has it
         """Refuse a connection that is one too many."""
         super().connection_made(transport)
         if len(self.connections) > self.max_connections:
