@@ -169,8 +169,12 @@ def test_a_worker_a_server_and_a_network_that_fail_again_and_again_change_nothin
             campaign.round()
             if number == rounds // 2:
                 world.add_table("late_item")
+        campaign.expect(
+            "ready", campaign.unready
+        )  # while it is written: a version is compared after its copy
+        time.sleep(5)
         world.stop_writing()
-        campaign.expect_current()
+        campaign.expect("equal", campaign.unequal)
         campaign.end_worker()
         expect_all_versions(world, tell, record_versions, table_versions)
 
@@ -223,16 +227,16 @@ class Campaign:
                     time.sleep(self._dice.uniform(0.5, 5))
         self._world.befell[kind] += 1
 
-    def expect_current(self) -> None:
-        """Wait until a worker has made every table equal to its source."""
+    def expect(self, what: str, differs: Callable[[], str]) -> None:
+        """Wait until a worker has made every table what it is expected to be."""
         if self._worker is None or self._worker.wait(0) is not None:
             self._start("")
         deadline = time.monotonic() + 240
-        while found := self._behind():
+        while found := differs():
             if self._worker is None or (done := self._worker.wait(0)) is not None:
                 assert done is None or done.code == -signal.SIGKILL, done  # it came to its failpoint
                 self._start("")
-            assert time.monotonic() < deadline, found
+            assert time.monotonic() < deadline, f"not {what}: {found}"
             time.sleep(1)
 
     def end_worker(self) -> None:
@@ -267,13 +271,19 @@ class Campaign:
         aside.join(120)
         assert not aside.is_alive()
 
-    def _behind(self) -> str:
-        """Return what differs from the source now."""
+    def unready(self) -> str:
+        """Return which table is not ready now."""
         shop = self._world.shop
         phases = shop.phases()
+        late = next((table for table in self._world.audit.keys if phases.get(table) != "ready"), None)
+        return "" if late is None else f"{late} is {phases.get(late)}: {shop.states().get(late)}"
+
+    def unequal(self) -> str:
+        """Return what differs from the source now."""
+        if late := self.unready():
+            return late
+        shop = self._world.shop
         for table, keys in self._world.audit.keys.items():
-            if phases.get(table) != "ready":
-                return f"{table} is {phases.get(table)}: {shop.states().get(table)}"
             rows = shop.home.rows(f"{CAPTURE}_{table}")
             held = {tuple(row[key] for key in keys): row for row in rows}
             query = f"SELECT to_jsonb(t)::text FROM {table} t".encode()
