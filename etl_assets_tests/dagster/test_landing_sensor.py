@@ -180,18 +180,18 @@ def test_what_lies_outside_of_the_partitions_or_is_no_day_is_named(settings, tic
 
 
 def test_a_day_that_was_in_the_future_is_read_once_it_has_come(settings, tick, monkeypatch):
-    tomorrow = TODAY + dt.timedelta(days=1)
-    land(settings, tomorrow)
-    os.utime(settings.landing_path / tomorrow.isoformat(), (LONG_AGO, LONG_AGO))
+    ahead = TODAY + dt.timedelta(days=2)  # TODAY is yesterday when midnight passes during the tests
+    land(settings, ahead)
+    os.utime(settings.landing_path / ahead.isoformat(), (LONG_AGO, LONG_AGO))
     assert "lie outside of the partitions" in reason(tick())
 
-    class Tomorrow(dt.datetime):
+    class Ahead(dt.datetime):
         @classmethod
         def now(cls, tz=None):
-            return super().now(tz) + dt.timedelta(days=1)
+            return super().now(tz) + dt.timedelta(days=2)
 
-    monkeypatch.setattr("etl_assets.sensors.sources.dt.datetime", Tomorrow)
-    assert keys(tick()) == [f"raw_events:{tomorrow}..{tomorrow}@-1#0"]
+    monkeypatch.setattr("etl_assets.sensors.sources.dt.datetime", Ahead)
+    assert keys(tick()) == [f"raw_events:{ahead}..{ahead}@-1#0"]
 
 
 def test_an_unreadable_landing_folder_is_a_reason_and_no_crash(settings, tick):
