@@ -209,13 +209,6 @@ def test_a_server_with_everything_has_no_problem_and_stays_as_it_is(shop):
             "ALTER TABLE public.film REPLICA IDENTITY FULL",
         ),
         (
-            "ALTER TABLE film ADD description text, ADD picture bytea",
-            ALL,
-            "replica identity",
-            "public.film has columns whose long values the log leaves out",
-            "ALTER TABLE public.film REPLICA IDENTITY FULL",
-        ),
-        (
             "ALTER TABLE film ADD doubled int GENERATED ALWAYS AS (film_id * 2) STORED",
             ALL,
             "columns",

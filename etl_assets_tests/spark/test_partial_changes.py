@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from etl_assets.delta.session import frame_of
-from etl_assets.delta.write.partial_changes import PartialChanges
+from etl_assets.delta.write.completed_changes import LackingColumns
+from etl_assets.delta.write.partial_changes import completed_by_spark
 
 pytestmark = pytest.mark.spark
 
-COLUMNS = PartialChanges(
+COLUMNS = LackingColumns(
     keys=("id",), sequence="place", arrival="_offset", lacks="lacks", fields={"name": "name", "note": "n"}
 )
 SCHEMA = (
@@ -41,8 +42,10 @@ def test_lacked_values_are_those_of_the_newest_change_that_has_them_also_if_it_a
         (8, "h", None, "15", 19, NO_NOTE, False, False),
         (8, "h", "first", "10", 20, None, False, False),
     ]
-    united = COLUMNS.with_stored(frame_of(spark, changes, SCHEMA), frame_of(spark, stored, STORED))
-    found = {row["id"]: row for row in COLUMNS.completed(united).collect()}
+    made = completed_by_spark(
+        frame_of(spark, changes, SCHEMA), frame_of(spark, stored, STORED), None, COLUMNS
+    ).collect()
+    found = {row["id"]: row for row in sorted(made, key=lambda row: (row["place"], row["_offset"]))}
     rows = {
         key: (row["name"], row["note"], row["place"], row["_offset"], row["lacks"])
         for key, row in found.items()
@@ -51,9 +54,10 @@ def test_lacked_values_are_those_of_the_newest_change_that_has_them_also_if_it_a
         1: ("a2", "kept", "20", 11, '{"n":"10"}'),
         2: ("b", "filled", "30", 12, '{"n":"20"}'),
         3: ("c", "newer", "30", 13, '{"n":"20"}'),
+        4: ("d0", "older", "10", 14, None),  # late, which the MERGE finds
         5: ("e2", "whole 2", "20", 15, None),
         6: ("f", None, "20", 16, '{"n":""}'),
         7: (None, None, "20", 17, None),
-        8: ("h", "first", "20", 20, '{"n":"10"}'),
+        8: ("h", "first", "20", 18, '{"n":"10"}'),
     }
     assert found[7]["_is_deleted"]
