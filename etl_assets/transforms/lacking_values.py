@@ -29,6 +29,7 @@ def lacking_columns(tables: DeclaredTables) -> LackingColumns | None:
         arrival=OFFSET,
         lacks=UNAVAILABLE_COLUMN,
         fields={name: each.from_ or name for name, each in spec.columns.items() if name not in others},
+        key_fields=tuple(spec.columns[name].from_ or name for name in tables.table.merge_key),
     )
 
 

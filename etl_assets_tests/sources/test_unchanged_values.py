@@ -1,4 +1,4 @@
-"""Updates that do not have long values of their rows, as PostgreSQL logs them without REPLICA IDENTITY FULL."""
+"""Updates that lack long values, as PostgreSQL logs them without REPLICA IDENTITY FULL."""
 
 from __future__ import annotations
 
@@ -79,8 +79,9 @@ def test_a_changed_key_takes_the_long_value_from_the_row_of_the_key_before(films
     )
     long(films, 2)
     films.execute(
-        "BEGIN; UPDATE film SET film_id = 99 WHERE film_id = 2; UPDATE film SET film_id = 2 WHERE film_id = 4;"
-        " UPDATE film SET film_id = 4 WHERE film_id = 99; COMMIT"
+        "BEGIN; UPDATE film SET film_id = 99 WHERE film_id = 2",
+        "UPDATE film SET film_id = 2 WHERE film_id = 4",
+        "UPDATE film SET film_id = 4 WHERE film_id = 99; COMMIT",
     )
     follow(films)
     assert lacking(films)[-3:] == [99, 2, 4]

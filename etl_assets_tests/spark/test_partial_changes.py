@@ -13,7 +13,12 @@ from etl_assets.delta.write.partial_changes import completed_by_spark
 pytestmark = pytest.mark.spark
 
 COLUMNS = LackingColumns(
-    keys=("id",), sequence="place", arrival="_offset", lacks="lacks", fields={"name": "name", "note": "n"}
+    keys=("id",),
+    sequence="place",
+    arrival="_offset",
+    lacks="lacks",
+    fields={"name": "name", "note": "n"},
+    key_fields=("key",),
 )
 SCHEMA = (
     "id INT, name STRING, note STRING, place STRING, _offset BIGINT, lacks STRING, _is_deleted BOOLEAN,"
@@ -67,7 +72,7 @@ def test_lacked_values_are_those_of_the_newest_change_that_has_them_also_if_it_a
 
 def test_keys_that_a_row_had_one_after_the_other_and_truncates_are_known_to_all_groups(spark):
     def moved(former):
-        return json.dumps({"n": "", FORMER_KEY: json.dumps({"id": former})})
+        return json.dumps({"n": "", FORMER_KEY: json.dumps({"key": former})})
 
     stored = [
         (1, "a", "one", "10", 1, None),

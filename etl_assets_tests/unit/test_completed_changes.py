@@ -1,4 +1,4 @@
-"""Changes that lack values, against a model of the source: each table of rows is completed in some batches."""
+"""Changes that lack values, completed in batches, against a model of the source."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ COLUMNS = LackingColumns(
     arrival="_offset",
     lacks="lacks",
     fields={"body": "body", "note": "the note"},
+    key_fields=("id",),
 )
 SCHEMA = pa.schema(
     [
@@ -66,9 +67,10 @@ class Source:
         beside = [self.stored[key] for key in keys if key in self.stored]
         beside += [self.gone[key] for key in keys if key in self.gone]
         known = pa.Table.from_pylist([*self.log, *beside], schema=SCHEMA)
-        for row in completed_changes(known, COLUMNS).to_pylist():
-            row = {**row, "_is_stored": True, "_former_0": None}
-            order, key = (row["lsn"], row["_offset"]), row["id"]
+        for made in completed_changes(known, COLUMNS).to_pylist():
+            row: dict[str, Any] = {**made, "_is_stored": True, "_former_0": None}
+            order = row["lsn"], row["_offset"]
+            key: Any = row["id"]
             if row["_is_truncate"]:
                 self.stored = {k: r for k, r in self.stored.items() if (r["lsn"], r["_offset"]) > order}
             elif row["_is_deleted"]:

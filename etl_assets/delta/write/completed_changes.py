@@ -45,6 +45,7 @@ class LackingColumns:
         arrival: The column that counts changes in the order of their arrival.
         lacks: The column that says what a change lacks.
         fields: For each column that may be lacked, the name of its field.
+        key_fields: The names of the fields of the keys.
     """
 
     keys: tuple[str, ...]
@@ -52,6 +53,7 @@ class LackingColumns:
     arrival: str
     lacks: str
     fields: Mapping[str, str]
+    key_fields: tuple[str, ...]
 
     @property
     def former(self) -> tuple[str, ...]:

@@ -75,17 +75,12 @@ def _with_former_keys(rows: DataFrame, columns: LackingColumns) -> DataFrame:
     from pyspark.sql import functions as F
     from pyspark.sql import types
 
-    key = types.StructType(
-        [
-            types.StructField(f"_{number}", rows.schema[name].dataType)
-            for number, name in enumerate(columns.keys)
-        ]
-    )
+    fields = zip(columns.key_fields, columns.keys, strict=True)
+    key = types.StructType([types.StructField(field, rows.schema[name].dataType) for field, name in fields])
     text = F.from_json(_column(columns.lacks), "map<string,string>")[F.lit(FORMER_KEY)]
     former = F.from_json(text, key)
-    return rows.withColumns(
-        {name: former.getField(f"_{number}") for number, name in enumerate(columns.former)}
-    )
+    parts = zip(columns.former, columns.key_fields, strict=True)
+    return rows.withColumns({name: former.getField(field) for name, field in parts})
 
 
 def _of_same_keys(rows: DataFrame, stored: DataFrame, columns: LackingColumns) -> DataFrame:
