@@ -67,9 +67,11 @@ def follow(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
             return StepOutcome(began=0.0, report=None if None in failed else report, failed=failed)
 
         def look(worker: Worker, feed: Feed) -> tuple[dt.date, ...]:
-            failures.update({thing: pause.failures for thing, pause in worker._pauses.by_thing.items()})
+            backoffs = worker._failures.backoffs.by_thing
+            failures.update({thing: pause.failures for thing, pause in backoffs.items()})
             if left[0] == 0:
-                raise KeyboardInterrupt
+                worker._end_with(KeyboardInterrupt())
+                return ()
             left[0] -= 1
             return days_to_carry(worker, feed)
 
@@ -244,7 +246,8 @@ def test_an_error_of_the_disk_where_it_only_looks_does_not_end_it(follow, settin
         raise OSError(errno.EIO, "Input/output error")
 
     land(settings, DAY)
-    monkeypatch.setattr(f"etl_assets.worker.worker.{looking}", fail)
+    module = "source_look" if looking == "watch_source" else "worker"
+    monkeypatch.setattr(f"etl_assets.worker.{module}.{looking}", fail)
     carried = (
         []
         if looking == "watch_source"
@@ -291,7 +294,12 @@ def test_told_to_leave_while_spark_works_it_blames_no_day_and_begins_nothing_mor
         return SimpleNamespace(run=run)
 
     monkeypatch.setattr(crews, "step_of", step_of)
-    monkeypatch.setattr(Session, "__call__", lambda session: cancel_on_interrupt(spark))
+
+    def session_on(session: Session) -> None:
+        session.made = spark
+        cancel_on_interrupt(spark)
+
+    monkeypatch.setattr(Session, "__call__", session_on)
     Worker(settings, lambda event: None).run()
     assert began == [("customers", ()), ("raw_events", days)]
     assert alerts(settings) == []
