@@ -102,6 +102,18 @@ def fail_over(primary: PostgresServer, standby: StandbyServer, *captures: Captur
         platform.write_text(platform.read_text().replace(str(primary.port), str(standby.port)))
 
 
+def is_kept(shop: Captured, standby: psycopg.Connection) -> bool:
+    """Read on, and return whether the standby has the slot: it keeps one only once that has moved."""
+    shop.execute("UPDATE film SET n = n + 1 WHERE id = 20", "SELECT pg_log_standby_snapshot()")
+    shop.ingest("film")
+    shop.look()
+    found = standby.execute(
+        "SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s AND synced AND NOT temporary",
+        [shop.name],
+    )
+    return found.fetchone() == (1,)
+
+
 def test_a_promoted_standby_is_followed_from_the_committed_place(servers, tmp_path):
     primary, standby = servers
     shop = Captured.create(primary, tmp_path / "synchronized", failover=True)
@@ -115,10 +127,7 @@ def test_a_promoted_standby_is_followed_from_the_committed_place(servers, tmp_pa
     shop.ingest("film")
     shop.look()
     with psycopg.connect(standby.url, autocommit=True) as asked:
-        is_kept = (
-            "SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s AND synced AND NOT temporary"
-        )
-        wait_for(lambda: asked.execute(is_kept, [shop.name]).fetchone() == (1,), "the slot is on the standby")
+        wait_for(lambda: is_kept(shop, asked), "the slot is on the standby", 120)
         shop.execute("DELETE FROM film WHERE id = 3", "INSERT INTO film VALUES (1000, 'late', 1)")
         row = shop.session.execute("SELECT pg_current_wal_lsn()::text").fetchone()
         assert row is not None
