@@ -1,7 +1,8 @@
 """Which plain records are deletes or truncates, in Arrow.
 
-Conditions of the forms `column = 'text'`, `coalesce(column, false)` and `column` are known, as most
-declarations have them. Spark takes records with any other condition.
+Conditions of the forms `column = 'text'`, `coalesce(column, false)`, `column`, `column is null`,
+`column is not null` and `(condition) OR condition` are known, as most declarations have them. Spark takes
+records with any other condition.
 
 Belongs here: the conditions, and which values such records need. Does not belong here: the same in Spark
 (`change_kinds.py`).
@@ -12,6 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.arrow_calls import call
@@ -25,26 +28,56 @@ if TYPE_CHECKING:
 
 _TEXT = re.compile(r"\s*([A-Za-z_]\w*)\s*==?\s*'([^'\\]*)'\s*", re.ASCII)
 _FLAG = re.compile(r"\s*(?:coalesce\(\s*([A-Za-z_]\w*)\s*,\s*false\s*\)|([A-Za-z_]\w*))\s*", re.ASCII)
+_NULL = re.compile(r"\s*([A-Za-z_]\w*)\s+is\s+(not\s+)?null\s*", re.ASCII | re.IGNORECASE)
+_EITHER = re.compile(r"\s*\(([^()]*)\)\s+OR\s+(.+)", re.ASCII | re.IGNORECASE)
 _LITERALS = frozenset({"true", "false", "null"})
+
+
+class Presence(Enum):
+    """Whether a column has any value."""
+
+    NULL = auto()
+    NOT_NULL = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnTest:
+    """A test that a record meets if a column has a value.
+
+    Attributes:
+        column: The column.
+        value: The value, which null never is, or whether there is one.
+    """
+
+    column: str
+    value: str | bool | Presence
+
+    def met(self, rows: Mapping[str, pa.Array]) -> pa.Array:
+        """Return for each row whether it meets the condition."""
+        match self.value:
+            case Presence.NULL:
+                return call("is_null", rows[self.column])
+            case Presence.NOT_NULL:
+                return call("is_valid", rows[self.column])
+            case value:
+                return call("coalesce", call("equal", rows[self.column], value), False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainCondition:
-    """A condition that a record meets if a column has a value.
+    """A condition that a record meets if it meets one of some tests.
 
     Attributes:
-        column: The column.
-        value: The value; null is none.
-        needs: The columns that count of a record that meets it.
+        tests: The tests.
+        needs: The columns that count of a record that meets the condition.
     """
 
-    column: str
-    value: str | bool
+    tests: tuple[ColumnTest, ...]
     needs: frozenset[str]
 
     def met(self, rows: Mapping[str, pa.Array]) -> pa.Array:
         """Return for each row whether it meets the condition."""
-        return call("coalesce", call("equal", rows[self.column], self.value), False)
+        return reduce(partial(call, "or"), (test.met(rows) for test in self.tests))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +135,19 @@ class PlainKinds:
 
 
 def _condition(tables: DeclaredTables, text: str, needs: frozenset[str]) -> PlainCondition | None:
+    tests = []
+    while found := _EITHER.fullmatch(text):
+        tests.append(_test(tables, found[1]))
+        text = found[2]
+    tests.append(_test(tables, text))
+    known = tuple(each for each in tests if each is not None)
+    return PlainCondition(tests=known, needs=needs) if len(known) == len(tests) else None
+
+
+def _test(tables: DeclaredTables, text: str) -> ColumnTest | None:
     types = {column.name: column.type for column in tables.parsed_columns}
+    if (found := _NULL.fullmatch(text)) and found[1] in types and lacking_columns(tables) is None:
+        return ColumnTest(column=found[1], value=Presence.NOT_NULL if found[2] else Presence.NULL)
     if found := _TEXT.fullmatch(text):
         name, value, type_ = found[1], found[2], "STRING"
     elif found := _FLAG.fullmatch(text):
@@ -111,4 +156,4 @@ def _condition(tables: DeclaredTables, text: str, needs: frozenset[str]) -> Plai
         return None
     if types.get(name) != type_ or name.lower() in _LITERALS:
         return None
-    return PlainCondition(column=name, value=value, needs=needs)
+    return ColumnTest(column=name, value=value)

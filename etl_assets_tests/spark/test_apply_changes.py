@@ -4,6 +4,7 @@ also if it is a delete.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -246,6 +247,33 @@ def test_rows_that_are_made_again_leave_no_tombstone_of_a_former_declaration(peo
 
 def _without_batch(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name != "_batch_id"} for row in rows]
+
+
+@pytest.mark.parametrize(
+    "condition", ["(city is null) OR (seen_at is not null) OR op = 'D'", "city IS NOT NULL"]
+)
+def test_this_process_and_spark_take_the_same_records_for_deletes(spark, tmp_path, condition):
+    declaration = changes_in("not laid out")
+    declaration["table"] |= {"apply_as_deletes": condition}
+    here, by_spark = (
+        Declared(root=tmp_path / name, session=lambda: spark, spec=declared(**declaration))
+        for name in ("here", "by_spark")
+    )
+    for pipeline in (here, by_spark):
+        pipeline.accept(
+            [
+                {**upsert(f"{number}", 1, age), "city": city, "seen_at": seen}
+                for number, (age, city, seen) in enumerate(
+                    itertools.product((20, None), ("x", None), ("2026-02-01T00:00:00Z", "soon", None))
+                )
+            ]
+        )
+        with pytest.MonkeyPatch.context() as patch:
+            if pipeline is by_spark:
+                patch.setattr(load_table, "plain_stage", lambda *args, **options: None)
+            pipeline.load()
+    assert _without_batch(here.rows("people", "id")) == _without_batch(by_spark.rows("people", "id"))
+    assert here.dead_letters() == by_spark.dead_letters()
 
 
 @pytest.mark.parametrize(

@@ -144,3 +144,28 @@ def test_a_stored_truncate_counts_for_keys_beyond_those_of_its_file(tmp_path):
     pipeline.accept([upsert("a", 5), upsert("b", 10)])
     pipeline.load()
     assert [row["id"] for row in pipeline.rows()] == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("condition", "deleted"),
+    [
+        ("city is null", {"a"}),
+        ("city IS NOT NULL", {"b", "c"}),
+        ("(op = 'D') OR city = 'x'", {"b"}),
+        ("(seen_at is not null) OR (city is null) OR op = 'D'", {"a", "c"}),
+    ],
+)
+def test_conditions_of_deletes_that_this_process_knows(tmp_path, condition, deleted):
+    declaration = changes_in("not laid out")
+    declaration["table"] |= {"apply_as_deletes": condition}
+    pipeline = pipeline_in(tmp_path / "data", **declaration)
+    seen = "2026-02-01T00:00:00Z"
+    pipeline.accept(
+        [
+            {**upsert("a", 1), "city": None, "seen_at": None},
+            {**upsert("b", 1), "city": "x", "seen_at": None},
+            {**upsert("c", 1), "city": "y", "seen_at": seen},
+        ]
+    )
+    pipeline.load()
+    assert {row["id"] for row in pipeline.rows()} == {"a", "b", "c"} - deleted
