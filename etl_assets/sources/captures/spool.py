@@ -4,6 +4,7 @@
 <home>/captured/<capture>/
   lock                   one process at a time reads the log, or changes which tables there are
   spool.json             where the reader is in the log
+  read_until             an empty file whose time is that up to which the log has been read
   <pipeline>/<end>-<number>-<rows>.arrows     changes of one table that end at a place in the log
 ```
 
@@ -111,6 +112,20 @@ class Spool:
         found = asdict(state)
         with _named(self.folder):
             write_durably(self.folder / "spool.json", json.dumps(found).encode())
+
+    def note_read_until(self, seconds: float) -> None:
+        """Note up to which time, in seconds since 1970, the log has been read. A power cut may lose it."""
+        path = self.folder / "read_until"
+        with _named(self.folder):
+            path.touch()
+            os.utime(path, (seconds, seconds))
+
+    def read_until(self) -> float | None:
+        """Return up to which time the log has been read; None if that is not known."""
+        try:
+            return (self.folder / "read_until").stat().st_mtime
+        except FileNotFoundError:
+            return None
 
     def segments(self, pipeline: str, *, after_lsn: int, until_lsn: int) -> tuple[Segment, ...]:
         """Return the changes of a table that end after one place and at or before another, in order."""
