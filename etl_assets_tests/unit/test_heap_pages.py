@@ -37,6 +37,7 @@ def test_batches_read_every_page_of_every_file_once(sizes, most):
 
 def test_pages_that_a_file_gets_while_it_is_copied_are_left_to_the_log():
     _, after = next_pages(PagePosition(identity="x"), _files([10]), 5)
+    assert after is not None
     ranges, last = next_pages(after, _files([1_000]), 500)
     assert ([(each.begin, each.end) for each in ranges], last) == ([(5, 10)], None)
 

@@ -91,8 +91,11 @@ class CopiedRows:
         return self._completed(after) if pages is None else after, [*files, *done.files]
 
     def _heap(self, table: SourceTable, begin: LogPosition) -> HeapFiles | None:
-        """Return the table's files if it is copied by pages; a copy by keys goes on by keys."""
-        if begin.after is not None:
+        """Return the table's files if it is copied by pages; a copy by keys goes on by keys.
+
+        A row that moves to another page while the copy is interrupted comes by the log, with all its values.
+        """
+        if begin.after is not None or not table.sends_whole_rows:
             return None
         return read_heap_files(self.server.session, table.oid)
 

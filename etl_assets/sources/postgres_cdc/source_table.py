@@ -47,6 +47,7 @@ class SourceTable:
         keys: Columns that identify a row: unique and never null.
         relation: Its columns as the log has them.
         key_types: Types of the key columns, as SQL has them.
+        sends_whole_rows: Whether the log has all values of a changed row, long ones that did not change too.
     """
 
     oid: int
@@ -54,6 +55,7 @@ class SourceTable:
     keys: tuple[str, ...]
     relation: RelationMessage
     key_types: tuple[str, ...]
+    sends_whole_rows: bool = True
 
 
 def quoted_table(name: str) -> str:
@@ -107,6 +109,8 @@ def find_source_table(
             ),
         ),
         key_types=tuple(next(each.type for each in columns if each.name == key) for key in keys),
+        sends_whole_rows=state.identity == "f"
+        or not any(each.may_be_long and not each.is_key for each in columns),
     )
 
 
