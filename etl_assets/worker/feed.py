@@ -33,6 +33,9 @@ class Feed:
     waits: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
 
+    def __str__(self) -> str:
+        return self.pipeline.name
+
     def leave_behind(self, days: Iterable[dt.date]) -> None:
         """Note the days that are unfinished on its path, in place of those noted before."""
         with self._lock:

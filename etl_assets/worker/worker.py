@@ -162,7 +162,6 @@ class Worker:
         raise self._lost
 
     def _give_turns(self) -> None:
-        """Give turns to the pipelines as they are declared now."""
         logger.warning("working on the sources of %s", ", ".join(feed.pipeline.name for feed in self._feeds))
         self._behind()
         self._turns.follow(self._feeds, self._catalog.looked_up_by)

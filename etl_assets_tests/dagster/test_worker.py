@@ -322,10 +322,12 @@ def test_while_another_run_is_at_a_table_it_gives_signs_of_life_and_can_leave(se
     monkeypatch.setattr(crews, "step_of", step_of)
     monkeypatch.setattr(Session, "__call__", lambda session: None)
     monkeypatch.setattr(Lease, "alive", alive)
+    # The only thread waits, so it gives all signs of life.
+    alone = settings.model_copy(update={"worker": settings.worker.model_copy(update={"parallel": 1})})
     with held_elsewhere(settings, "raw_events"):
-        Worker(settings, lambda event: None).run()
+        Worker(alone, lambda event: None).run()
     assert ran == ["customers"]
-    assert len(signs) == 5
+    assert len(signs) >= 5
     assert alerts(settings) == []
 
 
