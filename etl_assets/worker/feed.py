@@ -23,6 +23,8 @@ class Feed:
         left_behind: Days that are unfinished on its path.
         found: What the last look at its source found; None if it failed.
         waits: Whether the last step of its source found no slot of a connection.
+        is_copying: Whether rows of a first copy are next, which other threads take.
+        rests: Whether there was nothing to do in its last turn, and its source says when there is something.
     """
 
     pipeline: Pipeline
@@ -31,6 +33,8 @@ class Feed:
     left_behind: frozenset[dt.date] = frozenset()
     found: Watched | None = None
     waits: bool = False
+    is_copying: bool = False
+    rests: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
 
     def __str__(self) -> str:
@@ -46,6 +50,21 @@ class Feed:
         with self._lock:
             left, self.left_behind = self.left_behind, frozenset()
         return tuple(sorted(left))
+
+    @property
+    def says_when(self) -> bool:
+        """Whether its source says when there is something again, after a look that found nothing."""
+        return self.found is not None and self.found.lag is not None and self.found.lag.is_same is not None
+
+    @property
+    def has_news(self) -> bool:
+        """Whether a feed that rests may have something to do by now.
+
+        Raises:
+            EtlAssetsError, OSError: the source cannot be looked at now.
+        """
+        lag = None if self.found is None else self.found.lag
+        return bool(self.left_behind) or lag is None or lag.is_same is None or not lag.is_same()
 
     @property
     def path(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from etl_assets.steps.step import logger
@@ -16,6 +16,8 @@ from etl_assets.worker.feed import Feed
 
 LOOKUP_WAIT_SECONDS = 10.0
 """How long a turn of a pipeline holds back those that look values up in its tables."""
+REST_SECONDS = 30.0
+"""How long a pipeline rests whose source says when there is something new: then it is looked at anyway."""
 LONG_SECONDS = 900.0
 """A turn that takes longer is reported once."""
 _IDLE_SECONDS = 1.0
@@ -95,16 +97,19 @@ class Turns:
             }
             self._changed.notify_all()
 
-    def take(self) -> Feed | None:
+    def take(self, *, copies: bool = False) -> Feed | None:
         """Return the pipeline whose turn is next, once there is one. Call `done` after its turn.
+
+        Args:
+            copies: Whether it is one of those whose first copy is under way, or one of the others.
 
         Returns:
             None after a while without one, so that the caller can look at other things, and after `end`.
         """
         with self._changed:
-            if not self._is_over and self._choose() is None:
-                self._changed.wait(self._seconds_to_next())
-            if self._is_over or (chosen := self._choose()) is None:
+            if not self._is_over and self._choose(copies) is None:
+                self._changed.wait(self._seconds_to_next(copies))
+            if self._is_over or (chosen := self._choose(copies)) is None:
                 return None
             now = self._clock()
             self._round = max(self._round, chosen.round)
@@ -114,11 +119,27 @@ class Turns:
             self._busy[chosen.name] = now
             return self._feeds[chosen.name]
 
-    def done(self, name: str) -> None:
-        """End the turn of a pipeline."""
+    def done(self, name: str, *, rests: bool = False) -> None:
+        """End the turn of a pipeline. If it rests, its next one begins after `wake`, or `REST_SECONDS`."""
         with self._changed:
             del self._busy[name]
+            if rests and name in self._turns:
+                self._turns[name] = replace(self._turns[name], due_at=self._clock() + REST_SECONDS)
             self._reported.discard(name)
+            self._changed.notify_all()
+
+    def resting(self) -> list[Feed]:
+        """Return the pipelines that rest."""
+        with self._changed:
+            return [feed for name, feed in self._feeds.items() if feed.rests and name not in self._busy]
+
+    def wake(self, names: Iterable[str]) -> None:
+        """Let the next turns of some pipelines begin now."""
+        with self._changed:
+            now = self._clock()
+            for name in names:
+                if name in self._turns and self._turns[name].due_at > now:
+                    self._turns[name] = replace(self._turns[name], due_at=now)
             self._changed.notify_all()
 
     def end(self) -> None:
@@ -142,14 +163,19 @@ class Turns:
                     self._reported.add(name)
                     logger.warning("%s: a micro-batch has been under way for %.0f s", name, seconds)
 
-    def _choose(self) -> PipelineTurns | None:
+    def _choose(self, copies: bool) -> PipelineTurns | None:
         now = self._clock()
-        waiting = (each for name, each in self._turns.items() if name not in self._busy)
         recent = {name for name, began in self._busy.items() if now - began < LOOKUP_WAIT_SECONDS}
-        return next_turn(waiting, now, held_back_by=recent)
+        return next_turn(self._waiting(copies), now, held_back_by=recent)
 
-    def _seconds_to_next(self) -> float:
+    def _waiting(self, copies: bool) -> Iterator[PipelineTurns]:
+        """Yield the pipelines that no thread works on, of those that are copied or of the others."""
+        for name, each in self._turns.items():
+            if name not in self._busy and self._feeds[name].is_copying is copies:
+                yield each
+
+    def _seconds_to_next(self, copies: bool) -> float:
         """Return how long to wait, if no turn ends before."""
         now = self._clock()
-        due = (each.due_at - now for name, each in self._turns.items() if name not in self._busy)
+        due = (each.due_at - now for each in self._waiting(copies))
         return min((each for each in due if each > 0), default=_IDLE_SECONDS)

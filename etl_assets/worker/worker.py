@@ -4,6 +4,8 @@ Each thread has one task, so that none waits for another:
 
 - "path", as many as `worker.parallel` says: each takes the records of a source along the path of its
   pipeline for one micro-batch, then those of the pipeline whose turn is next (`turns.py`);
+- "copy", as many as `worker.parallel_copies` says: the same for captured tables that are being copied;
+- "resting" gives turns to pipelines whose source says that there is something again;
 - "derived" brings the derived tables of all pipelines up to date, in a Spark session of its own;
 - "sinks" starts a thread for each sink that lacks something (`deliveries.py`);
 - "schedules" asks for runs whose time has come (`scheduled_runs.py`), "control" claims runs, and looks at
@@ -139,9 +141,13 @@ class Worker:
                     self._started("reports", self._reports.tell, self._pace.report_interval_seconds),
                 ]
                 self._give_turns()
-                for name in ("path", *(f"path {number}" for number in range(1, self._pace.parallel))):
-                    take_turn = partial(self._take_turn, self._crew(name, held.alive), held)
+                paths = ("path", *(f"path {number}" for number in range(1, self._pace.parallel)))
+                copies = tuple(f"copy {number}" for number in range(self._pace.parallel_copies))
+                for name in (*paths, *copies):
+                    crew = self._crew(name, held.alive)
+                    take_turn = partial(self._take_turn, crew, held, copies=name in copies)
                     threads.append(self._started(name, take_turn, 0.0))
+                threads.append(self._started("resting", self._wake, self._pace.batch_interval_seconds))
                 self._carry_on(held)
             except KeyboardInterrupt:
                 logger.warning("leaving: what has begun is cancelled, and done by the next run or worker")
@@ -152,7 +158,9 @@ class Worker:
         """Look after the threads until one of them ends the process."""
         while self._lost is None:
             began = time.monotonic()
-            if self._turns.under_way < self._pace.parallel:  # otherwise each step gives a sign of life
+            if (
+                self._turns.under_way < self._pace.parallel + self._pace.parallel_copies
+            ):  # otherwise each step gives a sign of life
                 held.alive()
             self._take_up_declarations()
             self._limits.look()
@@ -166,10 +174,11 @@ class Worker:
         self._behind()
         self._turns.follow(self._feeds, self._catalog.looked_up_by)
 
-    def _take_turn(self, crew: StepRunner, held: Lease) -> None:
+    def _take_turn(self, crew: StepRunner, held: Lease, *, copies: bool = False) -> None:
         """Take a turn of the next pipeline. An error that nothing expects lets that pipeline back off."""
-        if (feed := self._turns.take()) is None:
+        if (feed := self._turns.take(copies=copies)) is None:
             return
+        feed.rests = False
         try:
             self._follow(crew, feed, held)
         except EngineLost:
@@ -179,7 +188,22 @@ class Worker:
                 logger.exception("%s: a micro-batch has failed", feed.pipeline.name)
                 self._failed(feed.path[0], (), {None: error})
         finally:
-            self._turns.done(feed.pipeline.name)
+            self._turns.done(feed.pipeline.name, rests=feed.rests)
+            if feed.is_copying is not copies:
+                self._turns.wake([feed.pipeline.name])
+
+    def _wake(self) -> None:
+        """Give turns to the pipelines that rest and may have something to do by now."""
+        found = []
+        for feed in self._turns.resting():
+            try:
+                if feed.has_news:
+                    found.append(feed.pipeline.name)
+            except (EtlAssetsError, OSError):
+                found.append(feed.pipeline.name)  # its turn says what it is
+                break
+        if found:
+            self._turns.wake(found)
 
     def _follow(self, crew: StepRunner, feed: Feed, held: Lease) -> None:
         """Carry a batch of a pipeline along its path, unless its state forbids it."""
@@ -192,7 +216,8 @@ class Worker:
             commits = 0.0 if run is None else run.progress.get("commits", 0.0)
             is_paused = name in self._limits.paused
             feed.waits = False
-            if days := self._left_behind(feed) if is_paused else self._days_to_carry(feed):
+            days = self._left_behind(feed) if is_paused else self._days_to_carry(feed)
+            if days:
                 self._carry(crew, feed, days, held, reads=not is_paused)
             if run is not None:
                 is_batch = run.progress.get("commits", 0.0) > commits
@@ -200,6 +225,7 @@ class Worker:
                     self._runs.add_batch(name, time.monotonic() - began)
                 if not is_paused and not feed.waits:
                     self._ends.end_after_batch(feed, run, read_nothing=not is_batch)
+            feed.rests = run is None and not days and not is_paused and feed.says_when
         self._runs.wait_for_look(name)
 
     def _try_all_at_once(self, pipeline: str) -> None:
@@ -207,6 +233,7 @@ class Worker:
         for found in (each for each in self._catalog.pipelines if each.name == pipeline):
             self._failures.forget(found.names)
             self._deliveries.try_at_once(found.names)
+            self._turns.wake([found.name])
 
     def _pipeline_of(self, table: str) -> str:
         pipeline = self._catalog.pipeline_of(table)
@@ -232,6 +259,9 @@ class Worker:
             self._failed(source.name, (), {None: error})
             return ()
         self._failures.succeeded([looking])
+        was_copying, feed.is_copying = feed.is_copying, found.lag is not None and found.lag.is_copy
+        if feed.is_copying and not was_copying:
+            return ()  # the threads of copies go on with it
         return self._left_behind(feed, found.ready)
 
     def _left_behind(self, feed: Feed, more: Iterable[dt.date] = ()) -> tuple[dt.date, ...]:

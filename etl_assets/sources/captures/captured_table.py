@@ -111,12 +111,21 @@ class CapturedTable:
     def lag(self, positions: Positions) -> Lag:
         """Return whether there is something to read; how many changes is not known."""
         spool = self.reader.look()
+        quiet, is_copy = self.reader.quiet_mark(self.table), False
         try:
             state = self.reader.seen_state(self.table)
-            is_behind = self._next(LogPosition.of(positions), spool, state, begins=False) is not None
+            following = self._next(LogPosition.of(positions), spool, state, begins=False)
+            is_behind, is_copy = following is not None, following is not None and following.is_copying
         except (SourceRefused, SourceLost):
             is_behind = True  # the run says what it is
-        return Lag(records=None if is_behind else 0, oldest=None, first_day=self.now().date())
+        reader, table = self.reader, self.table
+        return Lag(
+            records=None if is_behind else 0,
+            oldest=None,
+            first_day=self.now().date(),
+            is_copy=is_copy,
+            is_same=None if is_behind or quiet is None else lambda: reader.quiet_mark(table) == quiet,
+        )
 
     def close(self) -> None:
         """Close the session of the copy."""
