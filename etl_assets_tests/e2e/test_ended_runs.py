@@ -15,7 +15,7 @@ from etl_assets_tests.e2e.dagster_ui import DagsterApi, dagster_ui, wait
 from etl_assets_tests.e2e.installation import FIRST, land, rows_by_day
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1_200)]
-LINES = 150_000
+LINES = 800_000
 """Enough for Spark to be at work for some seconds."""
 
 INTERRUPT_SECONDS = 1.0
