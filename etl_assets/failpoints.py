@@ -75,7 +75,8 @@ def failpoint(name: Failpoint, *, table: str = "") -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     if (name, table) not in _paused_at and _wanted(name, table, action=_PAUSE):
         _paused_at.add((name, table))
-        os.kill(os.getpid(), signal.SIGSTOP)
+        # Sent to the process, it would first stop the main thread, and this one a moment later.
+        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
     if _wanted(name, table, action=_HOLD):
         threading.Event().wait()
 

@@ -25,7 +25,6 @@ from etl_assets.delta.read.rows import files_with
 from etl_assets.delta.write.changes import IS_DELETED
 from etl_assets.delta.write.partition_files import SPELT_TYPES
 from etl_assets.delta.write.writing import storage_named
-from etl_assets.pipelines.debezium_spec import UNAVAILABLE_COLUMN
 from etl_assets.pipelines.declared import BATCH_ID, OFFSET, DeclaredTables
 from etl_assets.transforms.plain_kinds import PlainKinds
 from etl_assets.transforms.plain_records import PlainRecords
@@ -264,12 +263,11 @@ def _tasks(files: Sequence[tuple[Path, int]]) -> Iterator[list[Path]]:
 def plain_stage(tables: DeclaredTables, *, batch_id: int, after: int, folder: Path) -> PlainStage | None:
     """Return the staging of a pipeline's plain records; None if Spark takes everything.
 
-    Spark does transforms, values of nested types, changes that lack values, and conditions for deletes that
-    Arrow does not know.
+    Spark does transforms, values of nested types, and conditions for deletes that Arrow does not know.
     """
     spec, contract = tables.spec.table, tables.table
-    if tables.spec.transforms or UNAVAILABLE_COLUMN in tables.spec.columns:
-        return None  # Changes that lack values are completed by Spark.
+    if tables.spec.transforms:
+        return None
     if any(contract.column(name).type not in SPELT_TYPES for name in contract.delta_partition):
         return None
     kinds = None

@@ -21,11 +21,13 @@ from typing import Any, NoReturn
 import pytest
 
 from etl_assets.errors import CommitConflict, DomainUnavailable, EngineLost, InputError, SourceUnreadable
+from etl_assets.pipelines.stage import Stage
 from etl_assets.resources.cancellation import cancel_on_interrupt
 from etl_assets.settings import LandingSettings, RunSettings, Settings, WorkerSettings
+from etl_assets.sources.unread_days import Watched
 from etl_assets.steps.step import StepReport
 from etl_assets.steps.table_queue import TableQueue
-from etl_assets.worker import pauses
+from etl_assets.worker import pauses, source_look
 from etl_assets.worker import step_runner as crews
 from etl_assets.worker.lease import Lease
 from etl_assets.worker.step_runner import StepOutcome, StepRunner
@@ -120,16 +122,20 @@ table: {keys: [id]}
 """
 
 
+def declare_suppliers(settings: Settings) -> None:
+    for folder in ("in", "pipelines"):
+        (settings.home / folder).mkdir(exist_ok=True)
+    (settings.home / "in" / "a.jsonl").write_text('{"id": 1}\n')
+    (settings.home / "pipelines" / "suppliers.yaml").write_text(SUPPLIERS)
+
+
 def test_a_pipeline_that_is_declared_while_it_follows_is_followed(follow, settings, monkeypatch):
     land(settings, DAY)
-    (settings.home / "in").mkdir()
-    (settings.home / "in" / "a.jsonl").write_text('{"id": 1}\n')
     day = dt.datetime.now(dt.UTC).date()
     take_up = Worker._take_up_declarations
 
     def declared_later(worker: Worker) -> None:
-        (settings.home / "pipelines").mkdir(exist_ok=True)
-        (settings.home / "pipelines" / "suppliers.yaml").write_text(SUPPLIERS)
+        declare_suppliers(settings)
         take_up(worker)
 
     monkeypatch.setattr(Worker, "_take_up_declarations", declared_later)
@@ -190,6 +196,27 @@ def test_a_lost_engine_ends_the_process(follow, settings):
     land(settings, DAY)
     with pytest.raises(EngineLost):
         follow({"raw_events": EngineLost("it is gone", fix="start again")})
+
+
+def test_an_error_that_nothing_expects_lets_its_pipeline_back_off_and_the_others_go_on(
+    follow, settings, monkeypatch
+):
+    land(settings, DAY)
+    declare_suppliers(settings)
+    look_at = source_look.watch_source
+
+    def look(stage: Stage, *args: Any, **options: Any) -> Watched:
+        if stage.name == "raw_events":
+            raise ZeroDivisionError("a fault of the code")
+        return look_at(stage, *args, **options)
+
+    monkeypatch.setattr(source_look, "watch_source", look)
+    failures: dict = {}
+    ran = follow({}, looks=6, failures=failures)
+    assert {table for table, _ in ran} == {"suppliers_source", "suppliers"}
+    assert failures == {("raw_events", None): 1}
+    (alert,) = alerts(settings)
+    assert alert["error"].startswith("ZeroDivisionError: a fault of the code\n  fix: ")
 
 
 def normalize_one_of_two(settings: Settings, cursors: Mapping[str, int]) -> None:
