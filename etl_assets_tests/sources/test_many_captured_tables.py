@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from etl_assets.cli.main import cli
 from etl_assets.errors import SourceRefused
+from etl_assets.sources.captures import discovery
 from etl_assets_tests.sources.captured import Captured
 
 _SIZES = (0, 1, 7, 40, 400, 3_000)
@@ -69,6 +70,28 @@ def test_tables_of_mixed_size_become_ready_beside_one_in_error(shop, monkeypatch
     assert "public.broken  errored" in shown.output
     assert "does not identify the rows" in shown.output
     assert "etl-assets cdc rollback shop public.broken" in shown.output
+
+
+def test_a_discovery_describes_tables_again_once_the_catalog_has_changed(shop, monkeypatch):
+    described = []
+    found = discovery.find_source_table
+    monkeypatch.setattr(
+        discovery, "find_source_table", lambda *a, **more: described.append(a[1]) or found(*a, **more)
+    )
+    shop.make_tables("film", "actor")
+    for _ in range(3):  # the first one makes the publication
+        shop.discover()
+    described.clear()
+    shop.discover()
+    shop.execute("INSERT INTO film VALUES (9, 'nine', 9)", "CREATE TEMPORARY TABLE passing (id int)")
+    assert (shop.discover(), described) == (discovery.FoundTables(), [])
+    shop.execute("ALTER TABLE film ADD stars int")
+    assert shop.discover().changed == ("public.film",)
+    shop.execute("ALTER TABLE actor DROP CONSTRAINT actor_pkey")
+    assert shop.discover().errored == ("public.actor",)
+    described.clear()
+    shop.discover()  # an error may end without a change of the catalog
+    assert described == ["public.film"]
 
 
 @pytest.mark.full

@@ -50,6 +50,8 @@ class CaptureReader:
         states: Where the states of tables are stored.
         spool: Where changes are kept.
         clock: Returns seconds that only rise.
+        described: The mark of the catalog when the tables were described last, and after how many discoveries
+            without a change of it they are described again; None: this process has not described them.
         is_replaced: Whether the capture was declared differently since, so that another reader took over.
     """
 
@@ -58,6 +60,7 @@ class CaptureReader:
     states: TableStates
     spool: Spool
     clock: Callable[[], float] = time.monotonic
+    described: tuple[str, int] | None = field(default=None, init=False)
     is_replaced: bool = field(default=False, init=False)
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
     _looked: float | None = field(default=None, init=False)
