@@ -29,6 +29,7 @@ FROM (
     UNION ALL SELECT 'inherits', inhrelid || '.' || inhparent, xmin::text FROM pg_catalog.pg_inherits
     UNION ALL SELECT 'type', oid::text, xmin::text FROM pg_catalog.pg_type WHERE typtype IN ('d', 'e', 'r')
     UNION ALL SELECT 'namespace', oid::text, xmin::text FROM pg_catalog.pg_namespace
+        WHERE left(nspname, 3) <> 'pg_'
     UNION ALL SELECT 'publication', oid::text, xmin::text FROM pg_catalog.pg_publication
     UNION ALL SELECT 'published', oid::text, xmin::text FROM pg_catalog.pg_publication_rel
     {more}
