@@ -124,6 +124,11 @@ class WorkerSettings(Section):
     ] = 60.0
 
     @property
+    def threads(self) -> int:
+        """Micro-batches that may be under way at the same time."""
+        return self.parallel + self.parallel_copies
+
+    @property
     def batch_bytes_of_each(self) -> int:
         """Input of one of the micro-batches that are under way at the same time."""
         return max(1, self.max_batch_bytes // self.parallel)

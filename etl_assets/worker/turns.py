@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from etl_assets.errors import EtlAssetsError
 from etl_assets.steps.step import logger
 from etl_assets.worker.feed import Feed
 
@@ -60,6 +61,12 @@ def next_turn(
     """
     due = (each for each in waiting if each.due_at <= now and each.looks_up.isdisjoint(held_back_by))
     return min(due, key=lambda each: (each.round, -each.priority, each.began), default=None)
+
+
+def thread_names(parallel: int, copies: int) -> dict[str, bool]:
+    """Return the names of the threads that take turns, and whether each takes those of copies."""
+    paths = ("path", *(f"path {number}" for number in range(1, parallel)))  # the first has the main session
+    return dict.fromkeys(paths, False) | {f"copy {number}": True for number in range(copies)}
 
 
 class Turns:
@@ -117,16 +124,35 @@ class Turns:
                 chosen, round=self._round + 1, began=now, due_at=now + self._interval
             )
             self._busy[chosen.name] = now
-            return self._feeds[chosen.name]
+            feed = self._feeds[chosen.name]
+            feed.rests = feed.is_handed_over = False
+            return feed
 
-    def done(self, name: str, *, rests: bool = False) -> None:
+    def done(self, name: str) -> None:
         """End the turn of a pipeline. If it rests, its next one begins after `wake`, or `REST_SECONDS`."""
         with self._changed:
             del self._busy[name]
-            if rests and name in self._turns:
-                self._turns[name] = replace(self._turns[name], due_at=self._clock() + REST_SECONDS)
+            if (feed := self._feeds.get(name)) is not None:
+                now = self._clock()
+                if feed.rests:
+                    self._turns[name] = replace(self._turns[name], due_at=now + REST_SECONDS)
+                elif feed.is_handed_over:
+                    self._turns[name] = replace(self._turns[name], due_at=now)
             self._reported.discard(name)
             self._changed.notify_all()
+
+    def wake_up(self) -> None:
+        """Wake the pipelines that rest and may have something to do by now."""
+        found = []
+        for feed in self.resting():
+            try:
+                if feed.has_news:
+                    found.append(feed.pipeline.name)
+            except (EtlAssetsError, OSError):
+                found.append(feed.pipeline.name)  # its turn says what it is
+                break
+        if found:
+            self.wake(found)
 
     def resting(self) -> list[Feed]:
         """Return the pipelines that rest."""
@@ -178,4 +204,4 @@ class Turns:
         """Return how long to wait, if no turn ends before."""
         now = self._clock()
         due = (each.due_at - now for each in self._waiting(copies))
-        return min((each for each in due if each > 0), default=_IDLE_SECONDS)
+        return min([each for each in due if each > 0] + [_IDLE_SECONDS])

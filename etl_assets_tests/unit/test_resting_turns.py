@@ -54,7 +54,7 @@ def test_threads_of_copies_take_pipelines_that_are_copied_and_no_others(followed
 def test_a_pipeline_that_rests_has_its_next_turn_once_it_is_woken(followed):
     feed = followed.turns.take()
     feed.rests = True
-    followed.turns.done(feed.pipeline.name, rests=True)
+    followed.turns.done(feed.pipeline.name)
     followed.now = 2.0
     assert followed.turns.resting() == [feed]
     assert followed.turns.take() is not feed
@@ -65,7 +65,8 @@ def test_a_pipeline_that_rests_has_its_next_turn_once_it_is_woken(followed):
 
 def test_a_pipeline_that_rests_is_looked_at_after_a_while_anyway(followed):
     feed = followed.turns.take()
-    followed.turns.done(feed.pipeline.name, rests=True)
+    feed.rests = True
+    followed.turns.done(feed.pipeline.name)
     assert followed.turns.take() is not feed
     followed.now = REST_SECONDS
     assert followed.turns.take() is feed

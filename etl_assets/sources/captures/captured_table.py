@@ -22,6 +22,7 @@ from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.sources.captures.copied_rows import CopiedRows
 from etl_assets.sources.captures.log_reader import CaptureReader
 from etl_assets.sources.captures.phases import TablePhase
+from etl_assets.sources.captures.quiet_table import quiet_mark
 from etl_assets.sources.captures.spool import Segment, SpoolState
 from etl_assets.sources.captures.table_states import CapturedTableState, StateChange, change_state, find_state
 from etl_assets.sources.postgres_cdc.log_position import LOG, LogPosition
@@ -111,7 +112,7 @@ class CapturedTable:
     def lag(self, positions: Positions) -> Lag:
         """Return whether there is something to read; how many changes is not known."""
         spool = self.reader.look()
-        quiet, is_copy = self.reader.quiet_mark(self.table), False
+        quiet, is_copy = quiet_mark(self.reader, self.table), False
         try:
             state = self.reader.seen_state(self.table)
             following = self._next(LogPosition.of(positions), spool, state, begins=False)
@@ -124,7 +125,7 @@ class CapturedTable:
             oldest=None,
             first_day=self.now().date(),
             is_copy=is_copy,
-            is_same=None if is_behind or quiet is None else lambda: reader.quiet_mark(table) == quiet,
+            is_same=None if is_behind or quiet is None else lambda: quiet_mark(reader, table) == quiet,
         )
 
     def close(self) -> None:

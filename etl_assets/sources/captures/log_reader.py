@@ -133,22 +133,6 @@ class CaptureReader:
             seen = self._seen[1].get(table)
         return find_state(self.states, self.capture.name, table) if seen is None else seen
 
-    def quiet_mark(self, table: str) -> tuple[object, ...] | None:
-        """Return what stays the same for as long as a table has nothing to read; None if it may have some.
-
-        Looks at the log too if that is due. Changes in the spool and changes of the state change it.
-
-        Raises:
-            EtlAssetsError: as `look` says.
-        """
-        looked = self._looked
-        if looked is None or self.clock() - looked >= self.capture.look_interval_seconds:
-            self.look()
-        state = self.seen_state(table)
-        if self.is_replaced or state.phase is TablePhase.INIT or not self.spool.is_empty(state.pipeline):
-            return None
-        return (state.version,)
-
     def committed_lsn(self, table: CapturedTableState, state: SpoolState) -> int:
         """Return up to where a table has committed its changes: without unread ones, the reader's place."""
         after = max(table.since_lsn, table.released_lsn)
