@@ -1,8 +1,8 @@
 """One range of a source straight into the pipeline's table, without a table of records.
 
 A range has rows as columns, and lines of JSON: rows that were not plain, rows without a key, and replayed
-dead letters. Lines are judged as records are, by the same code. All of them become one commit, with the positions
-after the range.
+dead letters. Lines are judged as records are, by the same code. All of them become one commit, with the
+positions after the range.
 
 Belongs here: staging both kinds together, and the order of the commits. Does not belong here: which rows are
 plain (`sources/sql/typed_rows.py`), judging lines (`direct_lines.py`), and the commit of staged rows
