@@ -13,13 +13,14 @@ import pytest
 
 from etl_assets.errors import ContractError, SourceRefused
 from etl_assets.failpoints import Failpoint
+from etl_assets.settings import load_settings
 from etl_assets.sources.positions import read_positions
-from etl_assets.steps.step import StepReport
+from etl_assets.steps.step import StepReport, platform_table
 from etl_assets_tests.commands.home import Home
 from etl_assets_tests.sources.topics import SURVIVED, Topic
 
 pytest.importorskip("psycopg")
-from etl_assets_tests.sources.shop import Shop  # noqa: E402 - needs psycopg
+from etl_assets_tests.sources.shop import Shop
 
 TABLE, REJECTS = "people", "people_rejects"
 QUERY = "SELECT film_id, title, rating, price, is_kept, released, updated_at, ':x' AS literal FROM film"
@@ -99,7 +100,8 @@ def test_newer_rows_replace_older_ones_and_positions_are_in_the_commit_of_the_ro
     assert {name: report.total()[name] for name in ("inserted", "updated")} == {"inserted": 1, "updated": 1}
     assert rows(shop)[2] == ("new", None)
     assert sorted(rows(shop)) == list(range(1, 7))
-    table = shop.pipeline.table(TABLE)
+    settings = load_settings({"ETL_ASSETS_HOME": str(shop.pipeline.home.path)})
+    table = platform_table(TABLE, settings.placement().reader())
     (position,) = read_positions(table).values()
     assert position["pair"]["id"]["value"] == "6"
     before = read_positions(table, report.version - 1)
