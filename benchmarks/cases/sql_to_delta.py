@@ -1,5 +1,5 @@
-"""sql_to_delta: a query over PostgreSQL into a Delta table by a declared pipeline that keeps no records, beside a
-bare COPY into Arrow and an append by delta-rs.
+"""sql_to_delta: a query over PostgreSQL into a Delta table by a declared pipeline that keeps no records,
+beside a bare COPY into Arrow and an append by delta-rs.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""sql_to_postgres: 200,000 rows of a query over PostgreSQL by a declared pipeline that keeps no records into a
-table of PostgreSQL, beside psql's COPY out, COPY in and upsert.
+"""sql_to_postgres: 200,000 rows of a query over PostgreSQL by a declared pipeline that keeps no records into
+a table of PostgreSQL, beside psql's COPY out, COPY in and upsert.
 """
 
 from __future__ import annotations

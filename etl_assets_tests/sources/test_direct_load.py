@@ -15,6 +15,7 @@ from etl_assets.errors import ContractError, SourceRefused
 from etl_assets.failpoints import Failpoint
 from etl_assets.settings import load_settings
 from etl_assets.sources.positions import read_positions
+from etl_assets.sources.replays import record_again, submit_replays
 from etl_assets.steps.step import StepReport, platform_table
 from etl_assets_tests.commands.home import Home
 from etl_assets_tests.sources.topics import SURVIVED, Topic
@@ -193,7 +194,30 @@ def _load_and_die(home: Any, password: str, failpoint: str) -> None:
 
 
 @pytest.mark.spark
+def test_a_replayed_dead_letter_is_a_row_and_marked(shop, spark):
+    shop.add(1, 3)
+    shop.execute("UPDATE film SET rating = -1 WHERE film_id = 3")
+    load(shop, spark)
+    (letter,) = [row for row in shop.pipeline.home.rows(REJECTS) if row["outcome"] == "rejected"]
+    domain = load_settings({"ETL_ASSETS_HOME": str(shop.pipeline.home.path)}).placement().reader()
+    for attempt, rating in ((2, -2), (3, 1)):
+        record = json.dumps({**json.loads(letter["record"]), "rating": rating}).encode()
+        again = record_again(letter["partition_date"], letter["exception_id"], attempt, record, stage=TABLE)
+        submit_replays(domain, [again])
+        load(shop, spark)
+    assert rows(shop)[3] == ("film 3", 1)
+    found = [(row["source"], row["outcome"]) for row in shop.pipeline.home.rows(REJECTS)]
+    assert sorted(found) == [
+        ("dead_letters", "rejected"),
+        ("dead_letters", "replayed"),
+        ("sql", "rejected"),
+    ]
+    assert load(shop, spark).commits == 0
+
+
+@pytest.mark.spark
 @pytest.mark.kill
+@pytest.mark.full
 def test_commands_complete_a_killed_load_replay_a_dead_letter_and_end(shop):
     home = shop.pipeline.home
     shop.add(1, 4)
@@ -221,6 +245,8 @@ def test_commands_complete_a_killed_load_replay_a_dead_letter_and_end(shop):
     refused = home.call("reprocess", "--tables", TABLE, "--yes", seconds=60)
     assert refused.code != 0
     assert "keep_records" in refused.err, refused
+    untraced = home.call("trace", "3", "--pipeline", "people", seconds=60)
+    assert "its source says keep_records: false" in untraced.err, untraced
 
 
 def test_a_type_that_a_column_does_not_take_is_named(shop):
