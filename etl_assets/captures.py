@@ -98,7 +98,7 @@ def table_views(settings: Settings, name: str | None = None, *, asks: bool = Tru
                 state=state,
                 committed_lsn=committed,
                 lag_bytes=None if end_lsn is None else max(0, end_lsn - committed),
-                lag_seconds=0.0 if spool is None else reader.spool.age(state.pipeline, after_lsn=committed),
+                lag_seconds=None if spool is None else reader.lag_seconds(state, committed, spool, end_lsn),
             )
 
 

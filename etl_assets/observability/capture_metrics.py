@@ -118,7 +118,7 @@ _OF_TABLES: tuple[tuple[str, str, Callable[[TableView], float | None]], ...] = (
     ),
     (
         "etl_assets_capture_table_lag_seconds",
-        "Age of the table's oldest change that was read and not committed.",
+        "For how long changes of the table may have been waiting, in the spool or in the log of the server.",
         lambda table: table.lag_seconds,
     ),
     (

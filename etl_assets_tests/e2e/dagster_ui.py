@@ -247,7 +247,17 @@ def stop(process: subprocess.Popen[bytes], *, seconds: float = 30) -> None:
             os.killpg(process.pid, signal_number)
         except ProcessLookupError:
             return
-        time.sleep(2)
+        deadline = time.monotonic() + 2
+        while time.monotonic() < deadline and _has_processes(process.pid):
+            time.sleep(0.05)
+
+
+def _has_processes(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _alive(process: subprocess.Popen[bytes], log: Path) -> bool:

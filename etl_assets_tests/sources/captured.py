@@ -24,6 +24,8 @@ from etl_assets.pipelines.capture_files import find_capture
 from etl_assets.settings import Settings, load_settings
 from etl_assets.sources.captures.connect import capture_reader, close_readers
 from etl_assets.sources.captures.discovery import FoundTables
+from etl_assets.sources.captures.log_reader import CaptureReader
+from etl_assets.sources.captures.spool import SpoolState
 from etl_assets.sources.captures.table_states import CapturedTableState
 from etl_assets.sources.positions import read_positions
 from etl_assets.stack.postgres import PostgresServer
@@ -119,9 +121,13 @@ class Captured:
         with closing(ranges.open()) as opened:
             return opened.lag(read_positions(platform_table(name, domain))).records
 
-    def look(self) -> None:
+    @property
+    def reader(self) -> CaptureReader:
+        return capture_reader(self.settings, find_capture(self.settings.home, CAPTURE))
+
+    def look(self) -> SpoolState:
         """Let the reader look at the log, as each table's step does before it reads."""
-        capture_reader(self.settings, find_capture(self.settings.home, CAPTURE)).look(at_once=True)
+        return self.reader.look(at_once=True)
 
     def settle(self, *tables: str, rounds: int = 6) -> None:
         """Run the steps of tables until all are ready, some rounds at most."""

@@ -6,6 +6,10 @@ import json
 import os
 import random
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -14,7 +18,7 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 
-from etl_assets.captures import roll_back
+from etl_assets.captures import roll_back, table_views
 from etl_assets.cli.main import cli
 from etl_assets.control.capture_tables import StoredTableStates
 from etl_assets.errors import SourceLost, SourceRefused, SourceUnavailable, TransitionRefused
@@ -28,6 +32,15 @@ from etl_assets.sources.captures.phases import TablePhase
 from etl_assets.sources.captures.spool import Spool
 from etl_assets.sources.captures.table_states import change_state
 from etl_assets_tests.sources.captured import Captured
+
+_HOLD = """
+import sys, time
+from pathlib import Path
+from etl_assets.sources.captures.spool import Spool
+with Spool(folder=Path(sys.argv[1])).alone():
+    print("held", flush=True)
+    time.sleep(60)
+"""
 
 
 @pytest.fixture
@@ -286,6 +299,49 @@ def test_a_run_ends_although_the_database_is_written_all_the_time(shop, monkeypa
     monkeypatch.undo()
     shop.ingest("film")
     assert shop.held("film") == shop.source("film")
+
+
+def test_the_lag_grows_while_nobody_reads_the_log_and_only_if_there_is_something_in_it(shop):
+    shop.make_tables("film", "actor")
+    shop.discover()
+    shop.settle("film", "actor")
+
+    def lag(table: str) -> float:
+        (found,) = (each for each in table_views(shop.settings) if each.state.pipeline.endswith(table))
+        assert found.lag_seconds is not None
+        return found.lag_seconds
+
+    while not shop.look().is_whole:
+        pass
+    an_hour_ago = time.time() - 3_600
+    os.utime(shop.reader.spool.folder / "read_until", (an_hour_ago, an_hour_ago))
+    assert lag("film") == 0.0
+
+    shop.execute("UPDATE film SET title = 'two' WHERE id = 2")
+    assert lag("film") > 3_000
+    shop.look()
+    assert 0.0 < lag("film") < 3_000
+    shop.ingest("film")
+    while not shop.look().is_whole:
+        pass
+    assert lag("film") == lag("actor") == 0.0
+
+
+def test_a_process_that_is_stopped_while_it_reads_the_log_is_named_and_holds_nothing_up_for_ever(shop):
+    shop.make_tables("film")
+    shop.discover()
+    command = [sys.executable, "-c", _HOLD, str(shop.reader.spool.folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "held\n"
+            holder.send_signal(signal.SIGSTOP)
+            shop.reader.spool.wait_seconds = 0.2
+            with pytest.raises(SourceUnavailable, match=f"process {holder.pid} has held the log"):
+                shop.look()
+        finally:
+            holder.kill()
+    shop.settle("film")
 
 
 def test_one_query_tells_all_idle_tables_that_there_is_nothing_to_do(shop, monkeypatch):

@@ -16,6 +16,7 @@ from etl_assets.delta.log.checkpoint import checkpoint_in_place
 from etl_assets.delta.log.log_truncation import find_old_log, remove_old_log
 from etl_assets.errors import SourceLost, SourceRefused, SourceUnavailable
 from etl_assets.failpoints import Failpoint
+from etl_assets.sources.kafka import clients
 from etl_assets.sources.kafka.source import KafkaTopic
 from etl_assets.stack.kafka import KafkaServer
 from etl_assets_tests.sources.topics import REJECTS, SOURCE, Topic, today
@@ -324,3 +325,21 @@ def test_another_domain_goes_on_at_the_position_when_the_one_that_ingests_is_los
 
 def rows_in(topic: Topic, domain: str) -> list[dict[str, Any]]:
     return sorted(topic.home.rows(SOURCE, root=domain), key=lambda row: row["offset"])
+
+
+def test_reading_goes_on_as_soon_as_the_clients_queue_has_room(kafka_server, tmp_path, monkeypatch):
+    """Waiting a second each time that the queue is full takes twelve seconds, and reading takes two."""
+    little = {"queued.max.messages.kbytes": 64, "fetch.message.max.bytes": 16 << 10}
+    monkeypatch.setattr(clients, "_OPTIONS", {**clients._OPTIONS, **little})
+    topic = Topic.create(kafka_server.url, tmp_path)
+    topic.send({"id": f"r{number}", "more": "x" * 1_000} for number in range(12_000))
+    options = {"bootstrap.servers": kafka_server.url}
+    source = KafkaTopic(options=options, topic=topic.name, start="earliest", on_lost="fail", table=SOURCE)
+    with closing(source):
+        wanted = source.plan({}, max_bytes=1 << 30, max_records=12_000)
+        assert wanted is not None
+        (tmp_path / "range").mkdir()
+        before = time.monotonic()
+        found = source.read(wanted, tmp_path / "range")
+    assert found.read.end[f"{topic.name}/0"] == 12_000
+    assert time.monotonic() - before < 8

@@ -47,7 +47,7 @@ _TABLE = object_schema(
         "rows_total": _COUNT,
         "committed_lsn": _TEXT,
         "lag_bytes": _COUNT,
-        "lag_seconds": {"type": "number"},
+        "lag_seconds": {"type": ["number", "null"]},
         "error": {"anyOf": [_ERROR, {"type": "null"}]},
     }
 )

@@ -118,6 +118,27 @@ class CaptureReader:
         unread = self.spool.segments(table.pipeline, after_lsn=after, until_lsn=state.end_lsn)
         return after if unread else state.end_lsn
 
+    def lag_seconds(
+        self, table: CapturedTableState, committed_lsn: int, state: SpoolState, end_lsn: int | None
+    ) -> float | None:
+        """Return for how long changes of a table may have been waiting, in the spool or in the server's log.
+
+        Args:
+            table: The table.
+            committed_lsn: Its changes up to here are committed.
+            state: Where the reader is.
+            end_lsn: End of the server's log; None if the server does not answer.
+
+        Returns:
+            Seconds, 0.0 if there is nothing to read; None if it is not known since when the log is not read.
+        """
+        spooled = self.spool.age(table.pipeline, after_lsn=committed_lsn)
+        if end_lsn == state.seen_lsn:
+            return spooled
+        if (read_until := self.spool.read_until()) is None:
+            return spooled or None
+        return max(spooled, time.time() - read_until)
+
     def end_lsn(self) -> int | None:
         """Return the end of the server's log; None if it does not answer."""
         try:
@@ -236,6 +257,7 @@ class CaptureReader:
         self._confirm(tables, state)
         end_lsn = self.server.end_lsn()
         if end_lsn == state.seen_lsn:
+            self.spool.note_read_until(time.time())
             self._heartbeat(tables, state, end_lsn)
             return state
         self.spool.remove_beyond(state.end_lsn)
@@ -259,11 +281,18 @@ class CaptureReader:
             )
             self.spool.write_state(state)
             failpoint(Failpoint.SPOOL_AFTER_STATE)
+            self._note_read_until(state, routed[1])
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         self._bound(tables)
         self._heartbeat(tables, state, end_lsn)
         return state
+
+    def _note_read_until(self, state: SpoolState, routed: RoutedChanges) -> None:
+        if state.is_whole:
+            self.spool.note_read_until(time.time())
+        elif routed.committed_at is not None:
+            self.spool.note_read_until(routed.committed_at)
 
     def _read(
         self, tables: Sequence[CapturedTableState], state: SpoolState, folder: Path

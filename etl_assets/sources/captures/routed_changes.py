@@ -18,6 +18,7 @@ from etl_assets.sources.postgres_cdc import messages as m
 from etl_assets.sources.postgres_cdc.decoder import Decoder
 from etl_assets.sources.postgres_cdc.relations import RelationCache
 from etl_assets.sources.postgres_cdc.staged_changes import StagedChangesWriter
+from etl_assets.sources.postgres_cdc.times import seconds_since_1970
 
 if TYPE_CHECKING:
     import psycopg
@@ -49,6 +50,8 @@ class RoutedChanges:
         keys: The columns that identify a row, by the OID of each table that is followed.
         after_lsn: Transactions that ended at or before this place are left out.
         failed: Why tables cannot be followed on, by OID.
+        committed_at: When the last transaction that was read was committed, by the server's clock, in seconds
+            since 1970; None if there was none.
     """
 
     session: psycopg.Connection
@@ -56,6 +59,7 @@ class RoutedChanges:
     keys: Mapping[int, tuple[str, ...]]
     after_lsn: int
     failed: dict[int, EtlAssetsError] = field(default_factory=dict, init=False)
+    committed_at: float | None = field(default=None, init=False)
     _routes: dict[int, _Route] = field(default_factory=dict, init=False)
     _relations: RelationCache = field(default_factory=RelationCache, init=False)
     _commit_lsn: int = field(default=0, init=False)
@@ -76,6 +80,7 @@ class RoutedChanges:
                         self._commit_lsn = message.commit_lsn
                     case m.CommitMessage() if self._commit_lsn >= self.after_lsn:
                         reached = message.end_lsn
+                        self.committed_at = seconds_since_1970(message.committed_at)
                         if self._size >= max_bytes or self._count >= max_changes:
                             break
                     case m.RelationMessage():

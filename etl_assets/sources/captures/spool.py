@@ -4,6 +4,7 @@
 <home>/captured/<capture>/
   lock                   one process at a time reads the log, or changes which tables there are
   spool.json             where the reader is in the log
+  read_until             an empty file whose time is that up to which the log has been read
   <pipeline>/<end>-<number>-<rows>.arrows     changes of one table that end at a place in the log
 ```
 
@@ -27,9 +28,11 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import IO
 
 from etl_assets.delta.log.durability import write_durably
-from etl_assets.errors import StorageFailed
+from etl_assets.delta.write.lock import POLL_SECONDS, locked
+from etl_assets.errors import SourceUnavailable, StorageFailed
 from etl_assets.sources.postgres_cdc.staged import SUFFIX
 
 _NAME = re.compile(rf"([0-9A-F]{{16}})-(\d{{6}})-(\d+){re.escape(SUFFIX)}")
@@ -73,25 +76,47 @@ class Spool:
 
     Attributes:
         folder: Its folder.
+        wait_seconds: How long to wait for another process that reads the log.
     """
 
     folder: Path
+    wait_seconds: float = 300.0
     _depth: int = field(default=0, init=False)
 
     @contextmanager
     def alone(self) -> Generator[None]:
-        """Hold the lock of the capture. A thread that holds it may enter again; threads are the caller's."""
+        """Hold the lock of the capture. A thread that holds it may enter again; threads are the caller's.
+
+        Raises:
+            SourceUnavailable: another process has held it for `wait_seconds`.
+        """
         if self._depth:
             yield
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / "lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with (self.folder / "lock").open("a+") as lock:
+            self._acquire(lock)
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
             self._depth += 1
             try:
                 yield
             finally:
                 self._depth -= 1
+
+    def _acquire(self, lock: IO[str]) -> None:
+        deadline = time.monotonic() + self.wait_seconds
+        while not locked(lock, fcntl.LOCK_EX):
+            if time.monotonic() >= deadline:
+                lock.seek(0)
+                raise SourceUnavailable(
+                    f"the process {lock.read() or 'of another command'} has held the log of the capture"
+                    f" {self.folder.name} for more than {self.wait_seconds:g} s",
+                    fix="wait if it reads a large transaction; if it is stopped, let it go on or end it",
+                    source=self.folder.name,
+                )
+            time.sleep(POLL_SECONDS)
 
     def state(self) -> SpoolState | None:
         """Return where the reader is; None before the first reading, or if the file is lost."""
@@ -111,6 +136,20 @@ class Spool:
         found = asdict(state)
         with _named(self.folder):
             write_durably(self.folder / "spool.json", json.dumps(found).encode())
+
+    def note_read_until(self, seconds: float) -> None:
+        """Note up to which time, in seconds since 1970, the log has been read. A power cut may lose it."""
+        path = self.folder / "read_until"
+        with _named(self.folder):
+            path.touch()
+            os.utime(path, (seconds, seconds))
+
+    def read_until(self) -> float | None:
+        """Return up to which time the log has been read; None if that is not known."""
+        try:
+            return (self.folder / "read_until").stat().st_mtime
+        except FileNotFoundError:
+            return None
 
     def segments(self, pipeline: str, *, after_lsn: int, until_lsn: int) -> tuple[Segment, ...]:
         """Return the changes of a table that end after one place and at or before another, in order."""

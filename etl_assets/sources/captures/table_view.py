@@ -20,13 +20,14 @@ class TableView:
         state: Its state.
         committed_lsn: Its changes up to here are committed.
         lag_bytes: Log after that place, of all tables; None if the server was not asked.
-        lag_seconds: Age of the table's oldest change in the spool; 0 without one.
+        lag_seconds: For how long changes of the table may have been waiting, in the spool or in the server's
+            log; None before the first reading.
     """
 
     state: CapturedTableState
     committed_lsn: int
     lag_bytes: int | None
-    lag_seconds: float
+    lag_seconds: float | None
 
     def as_json(self) -> dict[str, Any]:
         """Return the table as JSON."""
@@ -40,7 +41,7 @@ class TableView:
             "rows_total": None if state.rows_total < 0 else state.rows_total,
             "committed_lsn": lsn_text(self.committed_lsn),
             "lag_bytes": self.lag_bytes,
-            "lag_seconds": round(self.lag_seconds, 1),
+            "lag_seconds": None if self.lag_seconds is None else round(self.lag_seconds, 1),
             "error": None
             if error is None
             else {
@@ -56,11 +57,11 @@ class TableView:
         """Return the table for people."""
         state = self.state
         total = "" if state.rows_total < 0 else f" of about {state.rows_total:,}"
-        lag = (
-            ""
-            if self.lag_bytes is None
-            else f", {self.lag_bytes:,} bytes and {self.lag_seconds:.0f} s behind"
-        )
+        behind = [
+            *([] if self.lag_bytes is None else [f"{self.lag_bytes:,} bytes"]),
+            *([] if self.lag_seconds is None else [f"{self.lag_seconds:.0f} s"]),
+        ]
+        lag = f", {' and '.join(behind)} behind" if behind else ""
         text = f"{state.capture}  {state.table}  {state.phase}  {state.rows_copied:,}{total} rows copied{lag}"
         if state.error is not None:
             text += f"\n    {state.error.reason}\n    fix: {state.error.solution}"

@@ -24,6 +24,8 @@ _OPTIONS = {
     "auto.offset.reset": "error",
     "enable.partition.eof": True,
     "queued.max.messages.kbytes": 32_768,
+    # A full queue is looked at again after this time, by default a second: it is long empty then.
+    "fetch.queue.backoff.ms": 10,
     "fetch.message.max.bytes": 4 << 20,
 }
 _LOOK_OPTIONS = {"queued.max.messages.kbytes": 64, "fetch.message.max.bytes": 16 << 10}

@@ -14,6 +14,7 @@ FIRST_DAY, LAST_DAY = -719_162, 2_932_896
 MICROSECONDS_PER_DAY = 86_400_000_000
 MAX_MICROSECONDS = 2**63 - 1
 """Since 1970, in the year 294247. PostgreSQL's own times end with 294276, as it counts from 2000."""
+_SECONDS_UNTIL_2000 = 946_684_800
 _DATE = re.compile(r"(\d{4,7})-(\d\d)-(\d\d)( BC)?")
 _TIME = re.compile(r"(\d{4,7})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?(?:\+00)?( BC)?")
 
@@ -40,6 +41,11 @@ def microseconds(text: str) -> int:
     day = _days(_year(found[1], found[8]), int(found[2]), int(found[3]))
     seconds = int(found[4]) * 3_600 + int(found[5]) * 60 + int(found[6])
     return day * MICROSECONDS_PER_DAY + seconds * 1_000_000 + int((found[7] or "").ljust(6, "0"))
+
+
+def seconds_since_1970(microseconds_since_2000: int) -> float:
+    """Return a time of the log's messages, which count from 2000, in seconds since 1970."""
+    return _SECONDS_UNTIL_2000 + microseconds_since_2000 / 1_000_000
 
 
 def _year(digits: str, era: str | None) -> int:
