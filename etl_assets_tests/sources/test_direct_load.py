@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+import yaml
 
 from etl_assets.errors import ContractError, SourceRefused
 from etl_assets.failpoints import Failpoint
@@ -265,3 +266,20 @@ def test_a_table_is_not_loaded_in_both_ways(shop, spark):
     shop.ingest()
     with pytest.raises(ContractError, match="was loaded with keep_records: false"):
         load(shop, spark)
+
+
+def test_mirrored_tables_have_the_rows_and_positions_of_one_commit_everywhere(shop):
+    domains = [{"name": name, "root": name} for name in ("a", "b", "c")]
+    home = shop.pipeline.home
+    platform = yaml.safe_load((home.path / "platform.yaml").read_text("utf-8"))
+    (home.path / "platform.yaml").write_text(json.dumps({**platform, "domains": domains}), "utf-8")
+    shop.add(1, 4)
+    load(shop)
+    shop.execute("UPDATE film SET title = 'new', updated_at = '2026-02-01' WHERE film_id = 2")
+    load(shop)
+    placement = load_settings({"ETL_ASSETS_HOME": str(home.path)}).placement()
+    table = platform_table(TABLE, placement.reader())
+    assert read_positions(table)["query"]["pair"]["id"]["value"] == "2"
+    held = [{row["film_id"]: row["title"] for row in home.rows(TABLE, root=each["root"])} for each in domains]
+    assert sum(each == {1: "film 1", 2: "new", 3: "film 3", 4: "film 4"} for each in held) >= 2
+    assert load(shop).commits == 0
