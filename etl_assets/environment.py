@@ -113,7 +113,7 @@ SPARK_MASTER = Variable(
 FAILPOINT = Variable(
     name="ETL_ASSETS_FAILPOINT",
     meaning="Tests only: the name of a failpoint at which the process kills itself with SIGKILL. After"
-    " `pause:` it stops itself with SIGSTOP.",
+    " `pause:` it stops itself with SIGSTOP; after `hold:` only the thread stops.",
     default="unset: no failpoint",
 )
 

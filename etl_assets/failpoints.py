@@ -7,6 +7,9 @@ The driver JVM of a process killed at a failpoint is idle and follows within sec
 
 After `pause:` the process stops itself by SIGSTOP instead, as in a suspended virtual machine, until it gets
 SIGCONT. It does so once: what it repeats after that passes the failpoint.
+
+After `hold:` only the thread that comes to the failpoint stops, for ever, as if a disk or server never
+answered. The others go on.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from pathlib import Path
 from etl_assets.environment import FAILPOINT
 
 _PAUSE = "pause:"
+_HOLD = "hold:"
 _paused_at: set[tuple[str, str]] = set()
 """Failpoints and tables at which this process was paused."""
 
@@ -62,16 +66,19 @@ class Failpoint(StrEnum):
 
 
 def failpoint(name: Failpoint, *, table: str = "") -> None:
-    """Kill or pause this process if a test requested it here.
+    """Kill or pause this process, or hold this thread, if a test requested it here.
 
-    The variable holds `name` or `name@table`, either of them after `pause:` to pause; one with a table
-    applies to that table only.
+    The variable holds `name` or `name@table`, either of them after `pause:` to pause, after `hold:` to hold;
+    one with a table applies to that table only.
     """
     if _wanted(name, table):
         os.kill(os.getpid(), signal.SIGKILL)
     if (name, table) not in _paused_at and _wanted(name, table, action=_PAUSE):
         _paused_at.add((name, table))
-        os.kill(os.getpid(), signal.SIGSTOP)
+        # Sent to the process, it would first stop the main thread, and this one a moment later.
+        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
+    if _wanted(name, table, action=_HOLD):
+        threading.Event().wait()
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from benchmarks.cases import (
     backfill,
     bulk,
+    captures_idle,
     cdc,
     cdc_table,
     cold,
@@ -33,6 +34,7 @@ from benchmarks.report import Figure
 
 CASES: Mapping[str, Callable[[Options], list[Figure]]] = {
     "bulk": bulk.run,
+    "captures_idle": captures_idle.run,
     "cdc": cdc.run,
     "cdc_table": cdc_table.run,
     "cold": cold.run,

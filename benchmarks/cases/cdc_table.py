@@ -42,7 +42,6 @@ def run(options: Options) -> list[Figure]:
 
 def _ours(options: Options, database: SalesDatabase, work: Path) -> Measured:
     _begin_again(database)
-    _execute(database, "ALTER TABLE sale REPLICA IDENTITY FULL")
     pipeline = {
         "name": "sale",
         "source": {

@@ -256,7 +256,6 @@ def _table(state: ServerState, table: SourceTableState) -> Iterator[Finding]:
 def _identity(table: SourceTableState) -> Iterator[Finding]:
     full = f"ALTER TABLE {table.name} REPLICA IDENTITY FULL"
     keys = [each.name for each in table.columns if each.is_key]
-    long = [each.name for each in table.columns if each.may_be_long and not each.is_key]
     if table.identity == "n":
         yield fail(
             IDENTITY,
@@ -269,13 +268,6 @@ def _identity(table: SourceTableState) -> Iterator[Finding]:
             f"{table.name} has neither a primary key nor another replica identity: PostgreSQL refuses its"
             " updates and deletes once it is published",
             f"give it a primary key, or {full}",
-        )
-    elif long and table.identity != "f":
-        yield fail(
-            IDENTITY,
-            f"{table.name} has columns whose long values the log leaves out of an update that does not"
-            f" change them: {some(long)}",
-            full,
         )
     elif table.identity == "f":
         yield ok(IDENTITY, f"{table.name}: FULL")

@@ -304,7 +304,9 @@ def _counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
-def days_behind(domain: FailureDomain, first_day: dt.date) -> dict[str, tuple[dt.date, ...]]:
+def days_behind(
+    domain: FailureDomain, first_day: dt.date, *, tables: Collection[str] | None = None
+) -> dict[str, tuple[dt.date, ...]]:
     """Return the days of its inputs that each table has not consumed.
 
     Tables that are up to date are left out. The tables alone show what a killed run left unfinished,
@@ -313,21 +315,22 @@ def days_behind(domain: FailureDomain, first_day: dt.date) -> dict[str, tuple[dt
     Args:
         domain: Failure domain of the tables.
         first_day: The first partition; earlier days are left out.
+        tables: The tables that are asked about; None: all.
     """
-    catalog = domain.catalog
-    inputs = {name: platform_table(name, domain) for stage in catalog.stages for name in stage.inputs}
+    stages = [each for each in domain.catalog.stages if tables is None or each.name in tables]
+    inputs = {name: platform_table(name, domain) for stage in stages for name in stage.inputs}
     daily = [table for table in inputs.values() if table.contract is None or table.contract.is_daily]
     days = sorted({day for table in daily for day in _days_of(table) if day >= first_day})
     # An unfinished batch is no table's input. Its own step completes it or removes the rows it rejected.
     of_sources = {
         stage.name: tuple(day for day in _days_of_plan(stage, domain) if day >= first_day)
-        for stage in catalog.stages
+        for stage in stages
         if not stage.inputs
     }
-    replays = replays_of(domain) if any(stage.delivers for stage in catalog.stages) else None
+    replays = replays_of(domain) if any(stage.delivers for stage in stages) else None
     found = of_sources | {
         stage.name: _behind(stage, platform_table(stage.name, domain), inputs, days, replays)
-        for stage in catalog.stages
+        for stage in stages
         if stage.inputs
     }
     return {name: behind for name, behind in found.items() if behind}

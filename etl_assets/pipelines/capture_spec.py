@@ -66,6 +66,15 @@ class CaptureSpec(Spec):
     max_copies: Annotated[
         int, Field(ge=1, le=100, description="tables that are copied at the same time; others wait")
     ] = 4
+    read_sessions: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=16,
+            description="sessions that read one table at the same time while it is copied, each some of its"
+            " pages",
+        ),
+    ] = 2
     max_batch_records: Annotated[
         int, Field(ge=1, le=10_000_000, description="about how many rows or changes one batch has")
     ] = 500_000

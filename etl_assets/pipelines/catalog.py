@@ -180,6 +180,18 @@ class Catalog:
         stage = self._stages.get(name)
         return next((each for each in self.pipelines if stage in each.stages), None)
 
+    def looked_up_by(self, pipeline: str) -> frozenset[str]:
+        """Names of the other pipelines in whose tables a pipeline looks values up."""
+        looks_up = {
+            name
+            for each in self.pipelines
+            if each.name == pipeline
+            for stage in each.stages
+            for name in stage.lookups
+        }
+        found = {each.name for name in looks_up if (each := self.pipeline_of(name)) is not None}
+        return frozenset(found - {pipeline})
+
     def stage_of(self, name: str) -> Stage | None:
         """The stage that writes a table, also as the table of its rejected rows; None if no stage does."""
         return self._stages.get(name)

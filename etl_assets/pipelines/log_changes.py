@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.write_mode import WriteMode
 from etl_assets.pipelines.debezium_spec import OF_DEBEZIUM, POSITION_COLUMN, DebeziumSource
-from etl_assets.pipelines.postgres_cdc_spec import CHANGE_COLUMN, LSN_COLUMN, OF_LOG, PostgresCdcSource
+from etl_assets.pipelines.postgres_cdc_spec import (
+    CHANGE_COLUMN,
+    LSN_COLUMN,
+    OF_LOG,
+    UNAVAILABLE_COLUMN,
+    PostgresCdcSource,
+)
 from etl_assets.pipelines.spec_fields import Spec
 
 if TYPE_CHECKING:
@@ -30,10 +36,12 @@ class ChangeLog:
     Attributes:
         columns: The declarations of the columns, by name.
         sequence: The column that places a change in the log.
+        optional: Columns that transforms need not keep, and that a declaration of an earlier release lacks.
     """
 
     columns: Mapping[str, Mapping[str, str]]
     sequence: str
+    optional: frozenset[str] = frozenset()
 
     @property
     def applied(self) -> Mapping[str, Any]:
@@ -50,7 +58,7 @@ def log_of(source: Spec) -> ChangeLog | None:
     """Return what a source adds; None if it has no changes of a log."""
     match source:
         case PostgresCdcSource():
-            return ChangeLog(columns=OF_LOG, sequence=LSN_COLUMN)
+            return ChangeLog(columns=OF_LOG, sequence=LSN_COLUMN, optional=frozenset({UNAVAILABLE_COLUMN}))
         case DebeziumSource():
             return ChangeLog(columns=OF_DEBEZIUM, sequence=POSITION_COLUMN)
     return None
@@ -63,7 +71,8 @@ def applied(table: TableSpec, log: ChangeLog) -> dict[str, Any]:
 
 def is_applied(spec: PipelineSpec, added: Mapping[str, ColumnSpec], log: ChangeLog) -> bool:
     """Return whether a declaration has all this, because it was written down after it had been read."""
-    has_columns = all(spec.columns.get(name) == column for name, column in added.items())
+    wanted = {name: each for name, each in added.items() if name in spec.columns or name not in log.optional}
+    has_columns = all(spec.columns.get(name) == column for name, column in wanted.items())
     return has_columns and all(getattr(spec.table, name) == value for name, value in log.applied.items())
 
 
@@ -94,8 +103,11 @@ def _expect_kept(spec: PipelineSpec, log: ChangeLog) -> None:
     """Expect that transforms which name their columns keep those of the log."""
     for index, each in enumerate(spec.transforms):
         made = getattr(each, "columns", None) if each.type in ("sql", "python") else None
-        if made is not None and (lost := [name for name in log.columns if name not in made]):
-            wanted = " and ".join(f"`{name}: {column['type']}`" for name, column in log.columns.items())
+        if made is not None and (
+            lost := [name for name in log.columns if name not in made and name not in log.optional]
+        ):
+            needed = {name: each for name, each in log.columns.items() if name not in log.optional}
+            wanted = " and ".join(f"`{name}: {column['type']}`" for name, column in needed.items())
             raise ValueError(
                 f"transforms.{index}.columns has no `{lost[0]}`, by which changes are applied; add"
                 f" {wanted}, and keep the columns"

@@ -15,13 +15,20 @@ from etl_assets.pipelines.spec_fields import Spec
 
 POSTGRES_CDC = "postgres_cdc"
 """Name of the source of PostgreSQL's log, in the columns `source` of its tables."""
-CHANGE_FIELD, LSN_FIELD, SEQUENCE_FIELD = "postgres.change", "postgres.lsn", "postgres.sequence"
-"""Fields that the source adds: what a change does, where its commit is in the log, and its place in that."""
-CHANGE_COLUMN, LSN_COLUMN = "change_in_source", "lsn_in_source"
+CHANGE_FIELD, LSN_FIELD, SEQUENCE_FIELD, UNAVAILABLE_FIELD = (
+    "postgres.change",
+    "postgres.lsn",
+    "postgres.sequence",
+    "postgres.unavailable",
+)
+"""Fields that the source adds: what a change does, where its commit is in the log, its place in that, and the
+fields whose values the log does not have."""
+CHANGE_COLUMN, LSN_COLUMN, UNAVAILABLE_COLUMN = "change_in_source", "lsn_in_source", "unavailable_in_source"
 """Columns that the platform adds: the first one is not stored, the second one is the table's sequence."""
 OF_LOG = {
     CHANGE_COLUMN: {"type": "string", "from": CHANGE_FIELD},
     LSN_COLUMN: {"type": "bigint", "from": LSN_FIELD},
+    UNAVAILABLE_COLUMN: {"type": "string", "from": UNAVAILABLE_FIELD},
 }
 """Their declarations."""
 

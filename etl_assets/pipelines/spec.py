@@ -265,11 +265,11 @@ class PipelineSpec(Spec):
         if log is None:
             return self
         added = {name: ColumnSpec.model_validate(each) for name, each in log.columns.items()}
+        # A declaration does not change after this.
         if not is_applied(self, added, log):
             expect_fit(self, log)
-            # A declaration does not change after this.
-            object.__setattr__(self, "columns", {**self.columns, **added})
             object.__setattr__(self, "table", self.table.model_copy(update=applied(self.table, log)))
+        object.__setattr__(self, "columns", {**self.columns, **added})
         return self
 
     @property

@@ -59,6 +59,16 @@ class RunSettings(Section):
 class WorkerSettings(Section):
     """The resident process that carries new events through (`etl-assets worker`)."""
 
+    parallel: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=64,
+            description="pipelines that are worked on at the same time, so that a slow one does not keep the"
+            " others waiting; each has a Spark session, and its share of `max_batch_bytes`. 1: one after"
+            " another",
+        ),
+    ] = 2
     batch_interval_seconds: Annotated[
         float,
         Field(
@@ -72,8 +82,8 @@ class WorkerSettings(Section):
         int,
         Field(
             ge=1_048_576,
-            description="input of one micro-batch, compressed size: what is more goes through with the next"
-            " ones",
+            description="input of the micro-batches that are under way, compressed size; each of `parallel`"
+            " ones has an equal share, and what is more goes through with the next ones",
         ),
     ] = 67_108_864
     most_small_files: Annotated[
@@ -103,6 +113,11 @@ class WorkerSettings(Section):
             " however many micro-batches there were",
         ),
     ] = 60.0
+
+    @property
+    def batch_bytes_of_each(self) -> int:
+        """Input of one of the micro-batches that are under way at the same time."""
+        return max(1, self.max_batch_bytes // self.parallel)
 
 
 class UpkeepSettings(Section):

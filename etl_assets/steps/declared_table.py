@@ -1,4 +1,4 @@
-"""The table of a declared pipeline: what a stored one must be, and which of its changes may lack values.
+"""The table of a declared pipeline: what a stored one must be.
 
 Belongs here: what follows from the declaration alone. Does not belong here: the step (`load_table.py`).
 """
@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from etl_assets.delta.write.partial_changes import PartialChanges
 from etl_assets.errors import ContractError
-from etl_assets.pipelines.debezium_spec import OF_DEBEZIUM, UNAVAILABLE_COLUMN
-from etl_assets.pipelines.declared import OFFSET, DeclaredTables
+from etl_assets.pipelines.declared import OFFSET
 
 if TYPE_CHECKING:
     from etl_assets.delta.snapshot import Snapshot
@@ -57,18 +55,3 @@ def expect_declared(table: Table, version: int) -> None:
             fix="give the pipeline's table another name (`table.name`), or set keep_records: false again",
             table=table.name,
         )
-
-
-def partial_changes(tables: DeclaredTables) -> PartialChanges | None:
-    """Return the columns of changes that may lack values; None if the source's changes are whole."""
-    spec = tables.spec
-    if UNAVAILABLE_COLUMN not in spec.columns or spec.transforms:
-        return None
-    others = {*spec.table.keys, *OF_DEBEZIUM, *spec.table.except_column_list}
-    return PartialChanges(
-        keys=tables.table.merge_key,
-        sequence=tables.order[0],
-        arrival=OFFSET,
-        lacks=UNAVAILABLE_COLUMN,
-        fields={name: each.from_ or name for name, each in spec.columns.items() if name not in others},
-    )

@@ -27,6 +27,7 @@ from etl_assets.delta.write.changes import IS_DELETED, ChangeColumns
 from etl_assets.delta.write.commit import Commit, commit
 from etl_assets.delta.write.contract_columns import fit_to_contract, stored_columns
 from etl_assets.delta.write.create import base_of
+from etl_assets.delta.write.partial_changes import completed_by_spark
 from etl_assets.delta.write.upsert import UpsertSpec
 from etl_assets.delta.write.write import Transaction, Write
 from etl_assets.delta.write.write_spec import WriteMode
@@ -35,7 +36,7 @@ from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.pipelines.declared import BATCH_ID, OFFSET, DeclaredTables
 from etl_assets.steps.apply_changes import Tombstones
 from etl_assets.steps.changes import read_new_rows
-from etl_assets.steps.declared_table import expect_declared, partial_changes
+from etl_assets.steps.declared_table import expect_declared
 from etl_assets.steps.load_rejects import commit_rejects
 from etl_assets.steps.plain_commit import PlainCommit
 from etl_assets.steps.plain_stage import BOUNDED_TYPES, PlainRows, plain_stage, record_columns
@@ -56,6 +57,7 @@ from etl_assets.steps.unmet_expectations import warnings_of
 from etl_assets.transforms.branches import apply_all, count_records
 from etl_assets.transforms.change_kinds import partial_records
 from etl_assets.transforms.declared_transforms import LEFT_OUT, DeclaredTransforms
+from etl_assets.transforms.lacking_values import lacking_columns, lacking_records
 from etl_assets.transforms.table_rows import judged_rows, newest_of_each_key
 from etl_assets.transforms.time_partition import with_time_partition
 from etl_assets.transforms.typed_records import typed_records
@@ -236,7 +238,7 @@ class _Load:
         if offsets is not None:
             wanted = frame_of(spark, [(int(each),) for each in offsets], "offset BIGINT")
             records = records.join(F.broadcast(wanted), "offset", "left_semi")
-        partial = partial_records(spec.table)
+        partial = [*partial_records(spec.table), *lacking_records(self.tables)]
         rows = typed_records(records, columns, partial=partial).withColumn(LEFT_OUT, F.lit(False))
         stages: list[StagedLoad] = []
         with transforms.views():
@@ -330,12 +332,10 @@ class _Load:
         """
         truncates = last.figures["truncates"]
         kept = tombstones.keep(rows, are_there=bool(last.figures["deletes"] or truncates))
-        partial = partial_changes(self.tables)
-        if partial is not None:
-            rows = partial.with_stored(rows, self.table.read(self.context.spark, base))
+        lacking = lacking_columns(self.tables)
+        if lacking is not None:
+            rows = completed_by_spark(rows, self.table.read(self.context.spark, base), kept, lacking)
         live = rows if kept is None else tombstones.live(rows, kept)
-        if partial is not None:
-            live = partial.completed(live)
         newest = newest_of_each_key(live, self.tables.spec.table, ties=self.tables.may_repeat_records)
         if kept is None or not truncates:
             return newest, 0

@@ -19,12 +19,14 @@ from etl_assets.delta.write.upsert import UpsertSpec
 from etl_assets.delta.write.write import DeferredRows, Transaction, Write
 from etl_assets.pipelines.declared import DeclaredTables
 from etl_assets.steps.apply_changes import Tombstones
+from etl_assets.steps.complete_changes import CompleteChanges
 from etl_assets.steps.known_keys import KnownKeys, known_keys
 from etl_assets.steps.known_tombstones import KnownTombstones
 from etl_assets.steps.new_keys import KeyedRows, keyed_rows
 from etl_assets.steps.newest_changes import ChangesOfLoad
 from etl_assets.steps.plain_stage import PlainRows
 from etl_assets.steps.step import StepContext
+from etl_assets.transforms.lacking_values import lacking_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -76,11 +78,14 @@ class PlainCommit:
             CommitConflict: another run has written the table or its tombstones meanwhile.
         """
         changes = newest = kept = None
-        # 1. Which changes stand.
+        # 1. Which changes stand, with values that they lack.
         if self.tombstones is not None:
-            changes = ChangesOfLoad.read(self.tables.table, self.tombstones.columns, plain)
             if (kept := KnownTombstones.of(self.tombstones, within)) is None:
                 return None
+            if (completed := self._completed(plain, kept, within)) is None:
+                return None
+            plain = completed
+            changes = ChangesOfLoad.read(self.tables.table, self.tombstones.columns, plain)
             newest = changes.newest(*kept.among(changes.keys()))
         new = keyed_rows(self.tables, plain.files, self.table, self.base, within, newest)
         if new is None:
@@ -99,6 +104,20 @@ class PlainCommit:
             return self._append(new), 0
         done = self._merge(known)
         return done, 0 if newest is None else max(0, done.source_rows - newest.keys.num_rows)
+
+    def _completed(self, plain: PlainRows, kept: KnownTombstones, within: Within | None) -> PlainRows | None:
+        if (lacking := lacking_columns(self.tables)) is None:
+            return plain
+        found = CompleteChanges(
+            tables=self.tables,
+            columns=lacking,
+            table=self.table,
+            base=self.base,
+            tombstones=kept,
+            within=within,
+            folder=self.folder,
+        )
+        return found.run(plain)
 
     def _merge(self, known: KnownKeys) -> Commit:
         write = Rewrite(

@@ -25,7 +25,6 @@ from etl_assets.delta.read.rows import files_with
 from etl_assets.delta.write.changes import IS_DELETED
 from etl_assets.delta.write.partition_files import SPELT_TYPES
 from etl_assets.delta.write.writing import storage_named
-from etl_assets.pipelines.debezium_spec import UNAVAILABLE_COLUMN
 from etl_assets.pipelines.declared import BATCH_ID, OFFSET, DeclaredTables
 from etl_assets.transforms.plain_kinds import PlainKinds
 from etl_assets.transforms.plain_records import PlainRecords
@@ -264,12 +263,9 @@ def _tasks(files: Sequence[tuple[Path, int]]) -> Iterator[list[Path]]:
 def plain_stage(tables: DeclaredTables, *, batch_id: int, after: int, folder: Path) -> PlainStage | None:
     """Return the staging of a pipeline's plain records; None if Spark takes everything.
 
-    Spark does transforms, values of nested types, changes that lack values, and conditions for deletes that
-    Arrow does not know.
+    Spark does transforms, values of nested types, and conditions for deletes that Arrow does not know.
     """
-    if tables.spec.transforms or UNAVAILABLE_COLUMN in tables.spec.columns:
-        return None  # Changes that lack values are completed by Spark.
-    if (records := plain_records(tables)) is None:
+    if tables.spec.transforms or (records := plain_records(tables)) is None:
         return None
     return PlainStage(tables=tables, records=records, batch_id=batch_id, after=after, folder=folder)
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.arrow_calls import call
 from etl_assets.contracts.tables.tombstones import IS_TRUNCATE
 from etl_assets.delta.write.changes import IS_DELETED
 from etl_assets.pipelines.declared import OFFSET, DeclaredTables
+from etl_assets.transforms.lacking_values import lacked_mark, lacking_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,10 +54,14 @@ class PlainKinds:
     Attributes:
         deletes: What a delete meets; None if there are none.
         truncates: What a truncate meets, which is then no delete; None if there are none.
+        lacks: The column that says which fields a change lacks; None if changes are whole.
+        fields: For each column that may be lacked, the name of its field.
     """
 
     deletes: PlainCondition | None = None
     truncates: PlainCondition | None = None
+    lacks: str | None = None
+    fields: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, tables: DeclaredTables) -> PlainKinds | None:
@@ -67,12 +72,24 @@ class PlainKinds:
         texts = {"deletes": spec.apply_as_deletes, "truncates": spec.apply_as_truncates}
         given = {kind: text for kind, text in texts.items() if text is not None}
         found = {kind: _condition(tables, text, needs[kind]) for kind, text in given.items()}
-        return None if None in found.values() else cls(**found)
+        if None in found.values():
+            return None
+        lacking = lacking_columns(tables)
+        lacks, fields = (None, {}) if lacking is None else (lacking.lacks, lacking.fields)
+        deletes, truncates = found.get("deletes"), found.get("truncates")
+        return cls(deletes=deletes, truncates=truncates, lacks=lacks, fields=fields)
 
     def waived(self, name: str, rows: Mapping[str, pa.Array]) -> list[pa.Array]:
         """Return conditions: a row that meets one does not need the value of a column."""
         conditions = [each for each in (self.deletes, self.truncates) if each is not None]
-        return [each.met(rows) for each in conditions if name not in each.needs]
+        waived = [each.met(rows) for each in conditions if name not in each.needs]
+        if self.lacks is not None and name in self.fields:
+            import pyarrow.compute as pc
+
+            options = pc.MatchSubstringOptions(lacked_mark(self.fields[name]))
+            is_lacked = pc.call_function("match_substring", [rows[self.lacks]], options)
+            waived.append(call("coalesce", is_lacked, False))
+        return waived
 
     def flags(self, rows: Mapping[str, pa.Array], number: int) -> dict[str, pa.Array]:
         """Return whether each of some rows is a delete and whether it is a truncate, by column."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -13,7 +14,7 @@ from etl_assets.sources.unread_days import WatchCursor, Watched
 
 @dataclass(slots=True)
 class Feed:
-    """A pipeline whose source is followed.
+    """A pipeline whose source is followed. One thread at a time works on it; any may leave days behind.
 
     Attributes:
         pipeline: The pipeline.
@@ -21,6 +22,7 @@ class Feed:
         unreadable: Errors of days whose folder could not be listed.
         left_behind: Days that are unfinished on its path.
         found: What the last look at its source found; None if it failed.
+        waits: Whether the last step of its source found no slot of a connection.
     """
 
     pipeline: Pipeline
@@ -28,10 +30,21 @@ class Feed:
     unreadable: Mapping[dt.date, str] = field(default_factory=dict)
     left_behind: frozenset[dt.date] = frozenset()
     found: Watched | None = None
+    waits: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return self.pipeline.name
+
+    def leave_behind(self, days: Iterable[dt.date]) -> None:
+        """Note the days that are unfinished on its path, in place of those noted before."""
+        with self._lock:
+            self.left_behind = frozenset(days)
 
     def take_left_behind(self) -> tuple[dt.date, ...]:
         """Return the days that are unfinished on its path, once."""
-        left, self.left_behind = self.left_behind, frozenset()
+        with self._lock:
+            left, self.left_behind = self.left_behind, frozenset()
         return tuple(sorted(left))
 
     @property

@@ -34,7 +34,7 @@ class RunEnds:
 
     def __init__(self, settings: Settings, runs: CarriedRuns) -> None:
         self._settings, self._runs = settings, runs
-        self._current_at: dict[str, float] = {}
+        self._current_at: dict[str, float] = {}  # each table has one thread at a time
 
     def note_step(self, table: str, began: float) -> None:
         """Note that a step of a table has succeeded that began at a monotonic time."""
@@ -68,13 +68,13 @@ class RunEnds:
         A table that is behind again is current enough if a step of it has begun since the source was read.
         """
         since = run.progress.setdefault("source_read", time.monotonic())
-        placement = self._settings.placement()
+        placement, first_day, names = self._settings.placement(), self._settings.start_date, pipeline.names
         try:
-            behind = once_led(placement, lambda: days_behind(placement.reader(), self._settings.start_date))
+            behind = once_led(placement, lambda: days_behind(placement.reader(), first_day, tables=names))
         except (EtlAssetsError, OSError) as error:
             logger.warning("whether the run of %s is complete cannot be told now: %s", pipeline.name, error)
             return
-        if all(self._current_at.get(table, 0.0) > since for table in behind.keys() & set(pipeline.names)):
+        if all(self._current_at.get(table, 0.0) > since for table in behind):
             self._runs.complete(pipeline.name)
 
     def _source_is_read(self, feed: Feed, run: CarriedRun, *, read_nothing: bool) -> bool:

@@ -89,6 +89,7 @@ class StepRunner:
         token: Token of the run that the steps belong to; None for work of no run.
         fenced: The runs, of those that others were taken over from, that have rejected the runners before
             them at every table. Shared by all threads.
+        max_batch_bytes: Input of one batch of a source; None: the platform file's value.
     """
 
     settings: Settings
@@ -99,6 +100,7 @@ class StepRunner:
     alive: Callable[[], object] = lambda: None
     token: RunToken | None = None
     fenced: set[RunToken] = field(default_factory=set)
+    max_batch_bytes: int | None = None
 
     def run(self, table: str, days: Sequence[dt.date], *, repeat: bool = True) -> StepOutcome:
         """Run a table's step for some days, with the retries of the platform's runs unless `repeat` is false.
@@ -175,7 +177,7 @@ class StepRunner:
                 settings=self.settings,
                 context=context,
                 mode=ReadMode.INCREMENTAL,
-                max_batch_bytes=self.settings.worker.max_batch_bytes,
+                max_batch_bytes=self.max_batch_bytes or self.settings.worker.batch_bytes_of_each,
                 max_batches=1,
             ),
         )

@@ -2,14 +2,15 @@
 
 Each thread has one task, so that none waits for another:
 
-- the main thread takes the records of each source along the path of its pipeline, one micro-batch after
-  another;
+- "path", as many as `worker.parallel` says: each takes the records of a source along the path of its
+  pipeline for one micro-batch, then those of the pipeline whose turn is next (`turns.py`);
 - "derived" brings the derived tables of all pipelines up to date, in a Spark session of its own;
 - "sinks" starts a thread for each sink that lacks something (`deliveries.py`);
 - "schedules" asks for runs whose time has come (`scheduled_runs.py`), "control" claims runs, and looks at
   which pipelines are paused, canceled or failed (`carried_runs.py`);
 - "captures" looks for new and changed tables of captures (`capture_watch.py`);
-- "reports" reports to Dagster.
+- "reports" reports to Dagster;
+- the main thread takes up changed declarations, and waits for signals.
 
 New and unfinished work is read from the tables each time, so that no correctness depends on this process's
 memory.
@@ -24,33 +25,34 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from etl_assets.error_policy import told
-from etl_assets.errors import EtlAssetsError
-from etl_assets.observability.pending import days_behind, watch_source
+from etl_assets.errors import EngineLost, EtlAssetsError
+from etl_assets.observability.pending import days_behind
 from etl_assets.resources.cancellation import interrupted
 from etl_assets.resources.spark import LONG_LIVED, spark_config
-from etl_assets.sensors.alerts import AlertKind, write_alert
 from etl_assets.steps.placing import once_led
 from etl_assets.steps.step import READ, StepReport, logger
 from etl_assets.worker.capture_watch import CaptureWatch
 from etl_assets.worker.carried_runs import CarriedRuns
 from etl_assets.worker.deliveries import Deliveries
+from etl_assets.worker.failed_work import FailedWork
 from etl_assets.worker.feed import Feed, feeds_of
 from etl_assets.worker.invariant_watch import InvariantWatch
 from etl_assets.worker.lease import Lease, lease
 from etl_assets.worker.limit_watch import LimitWatch
-from etl_assets.worker.pauses import Backoffs, WorkItem
+from etl_assets.worker.pauses import WorkItem
 from etl_assets.worker.repeated_tasks import repeat
 from etl_assets.worker.reports import Reports
 from etl_assets.worker.run_ends import RunEnds
 from etl_assets.worker.scheduled_runs import LOOK_SECONDS, ScheduledRuns
 from etl_assets.worker.session import Session
 from etl_assets.worker.signals import interrupted_by
+from etl_assets.worker.source_look import look_at_source
 from etl_assets.worker.step_runner import StepOutcome, StepRunner
+from etl_assets.worker.turns import Turns
 
 if TYPE_CHECKING:
     from etl_assets.delta.run_token import RunToken
@@ -58,9 +60,10 @@ if TYPE_CHECKING:
     from etl_assets.settings import Settings
     from etl_assets.worker.reports import Event
 
-MAX_DAYS_PER_LOOK = 1_000
 JOIN_SECONDS = 10.0
 """How long to wait for the threads on leaving. The next process does interrupted steps again."""
+_INTERRUPT_SECONDS = 0.25
+"""Between two cancellations of Spark's jobs on leaving."""
 
 
 class Worker:
@@ -104,14 +107,14 @@ class Worker:
             working_on=lambda table: self._runs.working_on(self._pipeline_of(table)),
         )
         self._fenced: set[RunToken] = set()
-        self._waiting: set[str] = set()  # sources whose last step found no slot of a connection
         self._leaving = threading.Event()
-        self._lost: Exception | None = None
-        self._pauses: Backoffs = Backoffs()
-        self._pauses_lock = threading.Lock()
+        self._lost: BaseException | None = None
+        self._is_lost = threading.Event()
+        self._failures = FailedWork(settings.home)
+        self._turns = Turns(interval_seconds=self._pace.batch_interval_seconds)
         self._limits = LimitWatch(settings)
         self._invariants = InvariantWatch(
-            self._reports, self._alert, interval_seconds=self._pace.report_interval_seconds
+            self._reports, self._failures.alert, interval_seconds=self._pace.report_interval_seconds
         )
 
     def run(self) -> None:
@@ -126,15 +129,19 @@ class Worker:
             try:
                 self._runs.look()  # before anything is worked on
                 self._sessions["path"]()
-                logger.warning("working on the sources of %s", self._followed())
+                self._limits.look()
                 threads = [
                     self._started("control", self._runs.look_and_wait, 0.0),
                     self._started("schedules", self._schedules.look, LOOK_SECONDS),
                     self._started("derived", self._bring_up_to_date, self._pace.derived_interval_seconds),
                     self._started("sinks", self._deliveries.look, self._pace.batch_interval_seconds),
-                    self._started("captures", CaptureWatch(self._settings, self._alert).look, 1.0),
+                    self._started("captures", CaptureWatch(self._settings, self._failures.alert).look, 1.0),
                     self._started("reports", self._reports.tell, self._pace.report_interval_seconds),
                 ]
+                self._give_turns()
+                for name in ("path", *(f"path {number}" for number in range(1, self._pace.parallel))):
+                    take_turn = partial(self._take_turn, self._crew(name, held.alive), held)
+                    threads.append(self._started(name, take_turn, 0.0))
                 self._carry_on(held)
             except KeyboardInterrupt:
                 logger.warning("leaving: what has begun is cancelled, and done by the next run or worker")
@@ -142,18 +149,37 @@ class Worker:
                 self._leave(threads)
 
     def _carry_on(self, held: Lease) -> None:
-        crew = self._crew("path", held.alive)
-        self._behind()
+        """Look after the threads until one of them ends the process."""
         while self._lost is None:
             began = time.monotonic()
-            held.alive()
+            if self._turns.under_way < self._pace.parallel:  # otherwise each step gives a sign of life
+                held.alive()
             self._take_up_declarations()
             self._limits.look()
-            for feed in self._feeds:
-                self._follow(crew, feed, held)
             self._ends.end_without_source(self._catalog.pipelines)
-            self._leaving.wait(max(0.0, began + self._pace.batch_interval_seconds - time.monotonic()))
+            self._turns.report_long_ones()
+            self._is_lost.wait(max(0.0, began + self._pace.batch_interval_seconds - time.monotonic()))
         raise self._lost
+
+    def _give_turns(self) -> None:
+        logger.warning("working on the sources of %s", ", ".join(feed.pipeline.name for feed in self._feeds))
+        self._behind()
+        self._turns.follow(self._feeds, self._catalog.looked_up_by)
+
+    def _take_turn(self, crew: StepRunner, held: Lease) -> None:
+        """Take a turn of the next pipeline. An error that nothing expects lets that pipeline back off."""
+        if (feed := self._turns.take()) is None:
+            return
+        try:
+            self._follow(crew, feed, held)
+        except EngineLost:
+            raise
+        except Exception as error:  # noqa: BLE001 - one pipeline never stops the others
+            if not self._is_leaving():
+                logger.exception("%s: a micro-batch has failed", feed.pipeline.name)
+                self._failed(feed.path[0], (), {None: error})
+        finally:
+            self._turns.done(feed.pipeline.name)
 
     def _follow(self, crew: StepRunner, feed: Feed, held: Lease) -> None:
         """Carry a batch of a pipeline along its path, unless its state forbids it."""
@@ -165,22 +191,21 @@ class Worker:
             run = self._runs.run_of(name)
             commits = 0.0 if run is None else run.progress.get("commits", 0.0)
             is_paused = name in self._limits.paused
-            self._waiting.discard(feed.path[0])
+            feed.waits = False
             if days := self._left_behind(feed) if is_paused else self._days_to_carry(feed):
                 self._carry(crew, feed, days, held, reads=not is_paused)
             if run is not None:
                 is_batch = run.progress.get("commits", 0.0) > commits
                 if is_batch:
                     self._runs.add_batch(name, time.monotonic() - began)
-                if not is_paused and feed.path[0] not in self._waiting:
+                if not is_paused and not feed.waits:
                     self._ends.end_after_batch(feed, run, read_nothing=not is_batch)
         self._runs.wait_for_look(name)
 
     def _try_all_at_once(self, pipeline: str) -> None:
         """End the backoffs of a pipeline: its run has attempts of its own."""
         for found in (each for each in self._catalog.pipelines if each.name == pipeline):
-            with self._pauses_lock:
-                self._pauses = self._pauses.without(found.names)
+            self._failures.forget(found.names)
             self._deliveries.try_at_once(found.names)
 
     def _pipeline_of(self, table: str) -> str:
@@ -193,47 +218,27 @@ class Worker:
         if catalog is self._catalog:
             return
         self._catalog, self._feeds = catalog, feeds_of(catalog, self._feeds)
-        logger.warning("working on the sources of %s", self._followed())
-        self._behind()
-
-    def _followed(self) -> str:
-        return ", ".join(feed.pipeline.name for feed in self._feeds)
+        self._give_turns()
 
     def _days_to_carry(self, feed: Feed) -> tuple[dt.date, ...]:
         """Return the days with unread files of a pipeline, and the days left unfinished on its path."""
         source = feed.pipeline.path[0]
         feed.found = None
-        if not self._ready([(looking := (source.name, None))]):
+        if not self._failures.ready([(looking := (source.name, None))]):
             return ()
         try:
-            found = once_led(
-                self._settings.placement(),
-                lambda: watch_source(
-                    source,
-                    self._settings,
-                    feed.cursor,
-                    now=dt.datetime.now(dt.UTC),
-                    most_days=MAX_DAYS_PER_LOOK,
-                ),
-            )
+            found = look_at_source(feed, self._settings)
         except (EtlAssetsError, OSError) as error:
             self._failed(source.name, (), {None: error})
             return ()
-        self._succeeded([looking])
-        feed.cursor, feed.found = found.cursor, found
-        for day, why in found.unreadable.items():
-            if feed.unreadable.get(day) != why:
-                logger.warning("%s: %s: %s", source.name, day, why)
-        for name in found.changed:
-            logger.warning("%s changed after being read and is read again", name)
-        feed.unreadable = found.unreadable
+        self._failures.succeeded([looking])
         return self._left_behind(feed, found.ready)
 
     def _left_behind(self, feed: Feed, more: Iterable[dt.date] = ()) -> tuple[dt.date, ...]:
         """Return the days left unfinished on a pipeline's path, and some more, but those that back off."""
         source = feed.path[0]
         days = sorted({*more, *feed.take_left_behind()})
-        return tuple(day for day in days if self._ready([(source, day)]))
+        return tuple(day for day in days if self._failures.ready([(source, day)]))
 
     def _carry(
         self, crew: StepRunner, feed: Feed, days: Sequence[dt.date], held: Lease, *, reads: bool = True
@@ -244,16 +249,20 @@ class Worker:
         """
         # If a reference table cannot be updated, no stage may look rows up in it: only read the source.
         tables = [stage.name for stage in feed.pipeline.reference]
-        whole = all(self._ready([(each, None)]) and not self._run(crew, each, days).failed for each in tables)
+        whole = all(
+            self._failures.ready([(each, None)]) and not self._run(crew, each, days).failed for each in tables
+        )
         left = list(days)
         for table in feed.path[0 if reads else 1 : None if whole else 1]:
             held.alive()  # for each step: a large backlog makes all of them together slow
             done = self._run(crew, table, left)
+            feed.waits |= done.waits and table == feed.path[0]
             left = [] if None in done.failed else [day for day in left if day not in done.failed]
             if not left:
                 return
         if whole:
-            self._invariants.check(time.monotonic(), self._feeds, self._behind)
+            # Of this pipeline alone: others may be in the middle of a micro-batch.
+            self._invariants.check(time.monotonic(), [feed], lambda: self._days_behind(feed.pipeline.names))
         for table in feed.path:
             held.alive()
             crew.tidy(table)
@@ -277,7 +286,11 @@ class Worker:
             things: list[WorkItem] = (
                 [(table, day) for day in behind.get(table, ())] if stage.table.is_daily else [(table, None)]
             )
-            if table in behind and self._ready([(table, None)]) and (ready := self._ready(things)):
+            if (
+                table in behind
+                and self._failures.ready([(table, None)])
+                and (ready := self._failures.ready(things))
+            ):
                 self._run(crew, table, [day for _, day in ready if day is not None])
                 crew.tidy(table)
 
@@ -289,21 +302,22 @@ class Worker:
         return done
 
     def _behind(self) -> Mapping[str, tuple[dt.date, ...]]:
-        """Return the days that each table is behind; store those on paths for the main thread."""
+        """Return the days that each table is behind; store those on paths for the threads of paths."""
+        behind = self._days_behind()
+        for feed in self._feeds:
+            feed.leave_behind(day for table in feed.path for day in behind.get(table, ()))
+        return behind
+
+    def _days_behind(self, tables: Collection[str] | None = None) -> Mapping[str, tuple[dt.date, ...]]:
         try:
-            placement = self._settings.placement()
-            behind = once_led(placement, lambda: days_behind(placement.reader(), self._settings.start_date))
+            placement, first_day = self._settings.placement(), self._settings.start_date
+            return once_led(placement, lambda: days_behind(placement.reader(), first_day, tables=tables))
         except (EtlAssetsError, OSError) as error:
             logger.warning("what is left undone cannot be told now: %s", error)
             return {}
-        for feed in self._feeds:
-            feed.left_behind = frozenset(day for table in feed.path for day in behind.get(table, ()))
-        return behind
 
     def _run(self, crew: StepRunner, table: str, days: Sequence[dt.date]) -> StepOutcome:
         done = crew.run(table, days)
-        if done.waits:
-            self._waiting.add(table)
         self._take(table, days, done)
         if done.has_failed and not self._is_leaving():
             self._failed(table, days, done.failed)
@@ -322,34 +336,15 @@ class Worker:
         self._reports.add(table, kept, done.report, done.began)
         # A day has succeeded once it reaches the end of the path.
         if all(table not in feed.path[:-1] for feed in self._feeds):
-            self._succeeded([(self._entry(table), day) for day in (None, *kept)])
+            self._failures.succeeded([(self._entry(table), day) for day in (None, *kept)])
 
     def _failed(
         self, table: str, days: Sequence[dt.date], failed: Mapping[dt.date | None, Exception]
     ) -> None:
-        """Back off from the failed days and write an alert for each, as for a failed run."""
+        """Fail the run of a table's pipeline, back off from the failed days, and write an alert for each."""
         self._runs.fail(self._pipeline_of(table), next(iter(failed.values())))
-        for day, error in failed.items():
-            blamed = sorted(days) if day is None else [day]
-            logger.error("%s: %s", table, text := told(error))
-            partition = f"{blamed[0]}..{blamed[-1]}" if blamed else ""
-            self._alert({"partition": partition, "step": table, "error": text[:2_000]})
-            whole = day is None and (self._feed_of(table) is None or not blamed)
-            things: list[WorkItem] = [(self._entry(table), each) for each in ([None] if whole else blamed)]
-            with self._pauses_lock:
-                self._pauses = self._pauses.failed(things, error, time.monotonic())
-
-    def _alert(self, alert: Mapping[str, str]) -> None:
-        with suppress(OSError):  # the disk may be what failed
-            write_alert(self._settings.home, AlertKind.RUN_FAILED, {"run_id": "", "job": "worker", **alert})
-
-    def _succeeded(self, things: Collection[WorkItem]) -> None:
-        with self._pauses_lock:
-            self._pauses = self._pauses.succeeded(things)
-
-    def _ready(self, things: Collection[WorkItem]) -> tuple[WorkItem, ...]:
-        with self._pauses_lock:
-            return self._pauses.ready(things, time.monotonic())
+        is_on_path = self._feed_of(table) is not None
+        self._failures.failed(table, days, failed, entry=self._entry(table), is_of_days=is_on_path)
 
     def _entry(self, table: str) -> str:
         """Return the table under which days back off: that at which they enter the path, or the table."""
@@ -369,11 +364,13 @@ class Worker:
             leaving=self._is_leaving,
             alive=alive,
             fenced=self._fenced,
+            max_batch_bytes=self._pace.batch_bytes_of_each,
         )
 
-    def _end_with(self, error: Exception) -> None:
-        """Let the main thread raise an error of another one, which ends the process."""
-        self._lost = error
+    def _end_with(self, error: BaseException) -> None:
+        """Let the main thread raise an error of another one, the first if several come: the process ends."""
+        self._lost = self._lost or error
+        self._is_lost.set()
 
     def _is_leaving(self) -> bool:
         return interrupted() or self._leaving.is_set()
@@ -389,12 +386,15 @@ class Worker:
 
     def _leave(self, threads: Sequence[threading.Thread]) -> None:
         self._leaving.set()
+        self._turns.end()
         self._runs.wake()
-        for session in tuple(self._sessions.values()):
-            session.interrupt()
         deadline = time.monotonic() + JOIN_SECONDS
-        for thread in (*threads, *self._deliveries.threads):
-            thread.join(max(0.0, deadline - time.monotonic()))
+        working = [*threads, *self._deliveries.threads]
+        while working and time.monotonic() < deadline:
+            for session in tuple(self._sessions.values()):
+                session.interrupt()  # also jobs that a thread has begun since the last time
+            working[0].join(_INTERRUPT_SECONDS)
+            working = [each for each in working if each.is_alive()]
         self._runs.release()
         if threads:
             self._reports.tell()

@@ -205,6 +205,7 @@ def fleet(folder: Path, platform: dict[str, Any], commands: WarmCommands, **give
         "spark": {"master": "local[2]"},
         "runs": {"lock_wait_seconds": 20},
         "worker": {
+            "parallel": 2,
             "batch_interval_seconds": 0.05,
             "derived_interval_seconds": 0.1,
             "report_interval_seconds": 3_600,

@@ -21,11 +21,13 @@ from typing import Any, NoReturn
 import pytest
 
 from etl_assets.errors import CommitConflict, DomainUnavailable, EngineLost, InputError, SourceUnreadable
+from etl_assets.pipelines.stage import Stage
 from etl_assets.resources.cancellation import cancel_on_interrupt
 from etl_assets.settings import LandingSettings, RunSettings, Settings, WorkerSettings
+from etl_assets.sources.unread_days import Watched
 from etl_assets.steps.step import StepReport
 from etl_assets.steps.table_queue import TableQueue
-from etl_assets.worker import pauses
+from etl_assets.worker import pauses, source_look
 from etl_assets.worker import step_runner as crews
 from etl_assets.worker.lease import Lease
 from etl_assets.worker.step_runner import StepOutcome, StepRunner
@@ -67,9 +69,11 @@ def follow(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
             return StepOutcome(began=0.0, report=None if None in failed else report, failed=failed)
 
         def look(worker: Worker, feed: Feed) -> tuple[dt.date, ...]:
-            failures.update({thing: pause.failures for thing, pause in worker._pauses.by_thing.items()})
+            backoffs = worker._failures.backoffs.by_thing
+            failures.update({thing: pause.failures for thing, pause in backoffs.items()})
             if left[0] == 0:
-                raise KeyboardInterrupt
+                worker._end_with(KeyboardInterrupt())
+                return ()
             left[0] -= 1
             return days_to_carry(worker, feed)
 
@@ -118,16 +122,20 @@ table: {keys: [id]}
 """
 
 
+def declare_suppliers(settings: Settings) -> None:
+    for folder in ("in", "pipelines"):
+        (settings.home / folder).mkdir(exist_ok=True)
+    (settings.home / "in" / "a.jsonl").write_text('{"id": 1}\n')
+    (settings.home / "pipelines" / "suppliers.yaml").write_text(SUPPLIERS)
+
+
 def test_a_pipeline_that_is_declared_while_it_follows_is_followed(follow, settings, monkeypatch):
     land(settings, DAY)
-    (settings.home / "in").mkdir()
-    (settings.home / "in" / "a.jsonl").write_text('{"id": 1}\n')
     day = dt.datetime.now(dt.UTC).date()
     take_up = Worker._take_up_declarations
 
     def declared_later(worker: Worker) -> None:
-        (settings.home / "pipelines").mkdir(exist_ok=True)
-        (settings.home / "pipelines" / "suppliers.yaml").write_text(SUPPLIERS)
+        declare_suppliers(settings)
         take_up(worker)
 
     monkeypatch.setattr(Worker, "_take_up_declarations", declared_later)
@@ -190,6 +198,27 @@ def test_a_lost_engine_ends_the_process(follow, settings):
         follow({"raw_events": EngineLost("it is gone", fix="start again")})
 
 
+def test_an_error_that_nothing_expects_lets_its_pipeline_back_off_and_the_others_go_on(
+    follow, settings, monkeypatch
+):
+    land(settings, DAY)
+    declare_suppliers(settings)
+    look_at = source_look.watch_source
+
+    def look(stage: Stage, *args: Any, **options: Any) -> Watched:
+        if stage.name == "raw_events":
+            raise ZeroDivisionError("a fault of the code")
+        return look_at(stage, *args, **options)
+
+    monkeypatch.setattr(source_look, "watch_source", look)
+    failures: dict = {}
+    ran = follow({}, looks=6, failures=failures)
+    assert {table for table, _ in ran} == {"suppliers_source", "suppliers"}
+    assert failures == {("raw_events", None): 1}
+    (alert,) = alerts(settings)
+    assert alert["error"].startswith("ZeroDivisionError: a fault of the code\n  fix: ")
+
+
 def normalize_one_of_two(settings: Settings, cursors: Mapping[str, int]) -> None:
     (domain,) = settings.placement().domains
     write_table(domain, "raw_events", [{"partition_date": DAY, "batch_id": 0}] * 2)
@@ -244,7 +273,8 @@ def test_an_error_of_the_disk_where_it_only_looks_does_not_end_it(follow, settin
         raise OSError(errno.EIO, "Input/output error")
 
     land(settings, DAY)
-    monkeypatch.setattr(f"etl_assets.worker.worker.{looking}", fail)
+    module = "source_look" if looking == "watch_source" else "worker"
+    monkeypatch.setattr(f"etl_assets.worker.{module}.{looking}", fail)
     carried = (
         []
         if looking == "watch_source"
@@ -291,7 +321,12 @@ def test_told_to_leave_while_spark_works_it_blames_no_day_and_begins_nothing_mor
         return SimpleNamespace(run=run)
 
     monkeypatch.setattr(crews, "step_of", step_of)
-    monkeypatch.setattr(Session, "__call__", lambda session: cancel_on_interrupt(spark))
+
+    def session_on(session: Session) -> None:
+        session.made = spark
+        cancel_on_interrupt(spark)
+
+    monkeypatch.setattr(Session, "__call__", session_on)
     Worker(settings, lambda event: None).run()
     assert began == [("customers", ()), ("raw_events", days)]
     assert alerts(settings) == []
@@ -314,10 +349,12 @@ def test_while_another_run_is_at_a_table_it_gives_signs_of_life_and_can_leave(se
     monkeypatch.setattr(crews, "step_of", step_of)
     monkeypatch.setattr(Session, "__call__", lambda session: None)
     monkeypatch.setattr(Lease, "alive", alive)
+    # The only thread waits, so it gives all signs of life.
+    alone = settings.model_copy(update={"worker": settings.worker.model_copy(update={"parallel": 1})})
     with held_elsewhere(settings, "raw_events"):
-        Worker(settings, lambda event: None).run()
+        Worker(alone, lambda event: None).run()
     assert ran == ["customers"]
-    assert len(signs) == 5
+    assert len(signs) >= 5
     assert alerts(settings) == []
 
 

@@ -57,12 +57,13 @@ class Followed:
         home.begin(start_date=START.isoformat(), connections={"films": connection}, **more)
         found.execute(
             "CREATE TABLE film (film_id bigint PRIMARY KEY, title text, rating text)",
-            "ALTER TABLE film REPLICA IDENTITY FULL",
         )
         found.declare()
         return found
 
-    def declare(self, *, columns: Any = None, table: Any = None, **source: Any) -> None:
+    def declare(
+        self, *, columns: Any = None, table: Any = None, transforms: Any = None, **source: Any
+    ) -> None:
         """Declare the pipeline `people`, as `Topic` calls it, with some fields of its source."""
         spec = {
             "name": "people",
@@ -76,6 +77,7 @@ class Followed:
             },
             "columns": columns or COLUMNS,
             "table": {"keys": ["film_id"], **(table or {})},
+            **({} if transforms is None else {"transforms": transforms}),
         }
         folder = self.pipeline.home.path / "pipelines"
         folder.mkdir(exist_ok=True)

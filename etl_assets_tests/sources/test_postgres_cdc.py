@@ -188,40 +188,6 @@ def test_another_reader_of_the_slot_is_noticed(films):
         films.ingest()
 
 
-def test_a_table_whose_updates_may_lack_values_is_refused_before_a_slot_is_made(films):
-    films.execute("ALTER TABLE film REPLICA IDENTITY DEFAULT")
-    with pytest.raises(SourceRefused, match=r"long values the log leaves out.*title, rating") as refused:
-        films.ingest()
-    assert refused.value.fix == "ALTER TABLE public.film REPLICA IDENTITY FULL"
-    assert films.confirmed() is None
-    # Without long values the primary key is enough.
-    films.execute("ALTER TABLE film ALTER title TYPE varchar(20), ALTER rating TYPE varchar(5)")
-    films.execute("VACUUM FULL film")
-    add(films, 1, 2)
-    films.ingest()
-    films.execute("UPDATE film SET rating = 'X' WHERE film_id = 1", "DELETE FROM film WHERE film_id = 2")
-    films.ingest()
-    assert films.held() == films.films()
-
-
-def test_an_update_that_lacks_a_long_value_is_refused_and_a_copy_is_the_way_out(films):
-    films.ingest()
-    films.execute(
-        "ALTER TABLE film ALTER title SET STORAGE EXTERNAL",
-        "INSERT INTO film VALUES (1, repeat('x', 5000), 'R')",
-        "ALTER TABLE film REPLICA IDENTITY DEFAULT",
-        "UPDATE film SET rating = 'PG' WHERE film_id = 1",
-        "ALTER TABLE film REPLICA IDENTITY FULL",
-    )
-    with pytest.raises(SourceRefused, match="does not have the values of title"):
-        films.ingest()
-    films.drop_slot()
-    films.declare(on_lost="copy")
-    films.execute("UPDATE film SET rating = 'G' WHERE film_id = 1")
-    films.ingest()
-    assert films.held() == films.films() == {1: ("x" * 5000, "G")}
-
-
 @pytest.mark.parametrize(
     ("statement", "declared", "message"),
     [

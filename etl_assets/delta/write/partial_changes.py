@@ -1,154 +1,160 @@
-"""Changes that do not have all values of their row: what they lack is taken from other changes of its key.
+"""Changes of any number that lack values of their row, completed by Spark.
 
-A row has a text column with what it lacked when it arrived: a JSON object from the name of a field to the
-place in the sequence of the change that its value is from, or to the empty text if no change has had it yet.
-NULL: the row has all values of its own place. So a value is replaced by one of a later place only, and the
-row ends up the same in whatever order the changes arrive.
+Changes of one key, and those of keys that a row had one after the other, come together in one group. The
+groups are completed by the function that the step's own process uses too (`completed_changes.py`).
 
-A stored row that gets a value from a change older than itself takes the `_offset` of that change, which
-arrived later, so that the MERGE knows it as newer.
-
-Belongs here: completing changes. Does not belong here: which of them are late (`changes.py`).
+Belongs here: which rows a change may get values from. Does not belong here: which value it gets, and which
+changes are late (`changes.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.sql_text import identifier
 from etl_assets.contracts.tables.tombstones import IS_TRUNCATE
+from etl_assets.delta.session import frame_of
 from etl_assets.delta.write.changes import IS_DELETED
+from etl_assets.delta.write.completed_changes import (
+    FORMER_KEY,
+    IS_STORED,
+    LackingColumns,
+    completed_changes,
+)
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, types
 
-_IS_STORED = "_is_stored"
-_PLACES = "map<string,string>"
+_GROUP, _HASH, _ROOT = "_group", "_hash", "_root"
+_GROUPS = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartialChanges:
-    """Columns of changes that may lack values.
+def completed_by_spark(
+    changes: DataFrame, stored: DataFrame, tombstones: DataFrame | None, columns: LackingColumns
+) -> DataFrame:
+    """Return changes with the values that they lack, as far as another one or a stored row has them.
 
-    Attributes:
-        keys: Columns that identify a row.
-        sequence: The column that places a change in the sequence, a text.
-        arrival: The column that counts changes in the order of their arrival.
-        lacks: The column that says what a row lacks.
-        fields: For each column that may be lacked, the name of its field.
+    Args:
+        changes: Changes with `_is_deleted` and `_is_truncate`.
+        stored: The table's rows.
+        tombstones: Keys, order and `_is_truncate` of the table's tombstones; None if there are none.
+        columns: What the columns mean.
+
+    Returns:
+        The changes, without truncates if one of them lacks something, and the stored rows that got a value.
     """
+    from pyspark.sql import functions as F
 
-    keys: tuple[str, ...]
-    sequence: str
-    arrival: str
-    lacks: str
-    fields: Mapping[str, str]
+    lacks = _column(columns.lacks).isNotNull()
+    if columns.lacks not in stored.columns:  # a table that has no commit since the column was declared
+        stored = stored.where("false").withColumn(columns.lacks, F.lit(None).cast("string"))
+    if changes.where(lacks).isEmpty() and stored.where(lacks).isEmpty():
+        return changes
+    rows = _with_former_keys(changes.withColumn(IS_STORED, F.lit(False)), columns)
+    beside = _of_same_keys(rows, stored, columns)
+    flags = {IS_DELETED: F.lit(False), IS_TRUNCATE: F.lit(False), IS_STORED: F.lit(True)}
+    wanted = [name for name in stored.columns if name in changes.columns]
+    rows = rows.unionByName(beside.select(*map(_column, wanted)).withColumns(flags), allowMissingColumns=True)
+    if tombstones is not None:
+        gone = _of_same_keys(rows, tombstones.where(~F.col(IS_TRUNCATE)), columns)
+        order = [columns.sequence, columns.arrival]
+        gone = gone.select(*map(_column, dict.fromkeys((*columns.keys, *order))))
+        flags[IS_DELETED] = F.lit(True)
+        rows = rows.unionByName(gone.withColumns(flags), allowMissingColumns=True)
+    truncates = _truncates(changes, tombstones, columns)
+    grouped = _grouped(rows.where(~F.col(IS_TRUNCATE)), columns)
+    made = [field for field in rows.schema.fields if field.name not in (IS_STORED, *columns.former)]
+    return _by_groups(grouped, made, truncates, columns).select(*map(_column, changes.columns))
 
-    def with_stored(self, changes: DataFrame, stored: DataFrame) -> DataFrame:
-        """Return changes with the stored rows of their keys, if one of them lacks something.
 
-        Args:
-            changes: Changes with `_is_deleted` and `_is_truncate`.
-            stored: The table's rows.
+def _with_former_keys(rows: DataFrame, columns: LackingColumns) -> DataFrame:
+    """Return changes with the keys that their rows had before, as far as they lack values of these."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types
 
-        Returns:
-            The changes and rows, with `_is_stored`; the changes alone if all of them are whole.
-        """
-        from pyspark.sql import functions as F
+    fields = zip(columns.key_fields, columns.keys, strict=True)
+    key = types.StructType([types.StructField(field, rows.schema[name].dataType) for field, name in fields])
+    text = F.from_json(_column(columns.lacks), "map<string,string>")[F.lit(FORMER_KEY)]
+    former = F.from_json(text, key)
+    parts = zip(columns.former, columns.key_fields, strict=True)
+    return rows.withColumns({name: former.getField(field) for name, field in parts})
 
-        lacks = F.col(identifier(self.lacks)).isNotNull()
-        if self.lacks not in stored.columns:  # a table that has no commit since the column was declared
-            stored = stored.where("false").withColumn(self.lacks, F.lit(None).cast("string"))
-        if changes.where(lacks).isEmpty() and stored.where(lacks).isEmpty():
-            return changes
-        keys = [_column(name).alias(f"_key_{number}") for number, name in enumerate(self.keys)]
-        changed = changes.where(~F.col(IS_TRUNCATE)).select(*keys).distinct()
-        same = (_column(name) == F.col(f"_key_{number}") for number, name in enumerate(self.keys))
-        wanted = [name for name in stored.columns if name in changes.columns]
-        beside = stored.join(changed, reduce(and_, same), "left_semi").select(*map(_column, wanted))
-        flags = {IS_DELETED: F.lit(False), IS_TRUNCATE: F.lit(False), _IS_STORED: F.lit(True)}
-        return changes.withColumn(_IS_STORED, F.lit(False)).unionByName(
-            beside.withColumns(flags), allowMissingColumns=True
+
+def _of_same_keys(rows: DataFrame, stored: DataFrame, columns: LackingColumns) -> DataFrame:
+    """Return the stored rows that have a key, or a former key, of some changes."""
+    from pyspark.sql import functions as F
+
+    names = [f"_key_{number}" for number in range(len(columns.keys))]
+    keys = [
+        rows.where(F.col(each[0]).isNotNull()).select(
+            *(_column(name).alias(alias) for name, alias in zip(each, names, strict=True))
         )
+        for each in (columns.keys, columns.former)
+    ]
+    same = (_column(name) == F.col(alias) for name, alias in zip(columns.keys, names, strict=True))
+    return stored.join(keys[0].unionByName(keys[1]).distinct(), reduce(and_, same), "left_semi")
 
-    def completed(self, rows: DataFrame) -> DataFrame:
-        """Return changes in which a row that lacks values has them from the other changes of its key.
 
-        Args:
-            rows: What `with_stored` returned, without late changes.
+def _truncates(changes: DataFrame, tombstones: DataFrame | None, columns: LackingColumns) -> pa.Table:
+    """Return the places of all truncates, which every group needs. Truncates are rare."""
+    from pyspark.sql import functions as F
 
-        Returns:
-            The changes; one for each key of which a row lacks something. A stored row is among them if it got
-            a value.
-        """
-        from pyspark.sql import functions as F
+    order = [_column(columns.sequence), _column(columns.arrival)]
+    found = changes.where(F.col(IS_TRUNCATE)).select(*order)
+    if tombstones is not None:
+        found = found.unionByName(tombstones.where(F.col(IS_TRUNCATE)).select(*order))
+    return found.distinct().toArrow()
 
-        if _IS_STORED not in rows.columns:
-            return rows
-        keys = [identifier(name) for name in self.keys]
-        lacks = F.col(identifier(self.lacks)).isNotNull()
-        affected = rows.where(lacks).select(*keys).distinct()
-        whole = rows.where(~F.col(_IS_STORED)).join(affected, list(self.keys), "left_anti")
-        partial = rows.join(affected, list(self.keys), "left_semi")
-        names = [name for name in rows.columns if name not in self.keys]
-        newest = F.max_by(F.struct(*map(_column, names)), F.struct(*map(_column, self._order))).alias(
-            "_newest"
-        )
-        best = [self._best(name, field).alias(f"_best_{n}") for n, (name, field) in self._numbered()]
-        found = partial.groupBy(*keys).agg(newest, *best)
-        made = self._filled(found, names)
-        return whole.select(*map(_column, made.columns)).unionByName(made).drop(_IS_STORED)
 
-    @property
-    def _order(self) -> tuple[str, str]:
-        return self.sequence, self.arrival
+def _grouped(rows: DataFrame, columns: LackingColumns) -> DataFrame:
+    """Return rows with the number of their group, the same for keys that a row had one after the other."""
+    from pyspark.sql import functions as F
 
-    def _numbered(self) -> list[tuple[int, tuple[str, str]]]:
-        return list(enumerate(self.fields.items()))
+    rows = rows.withColumn(_HASH, F.xxhash64(*map(_column, columns.keys)))
+    moved = rows.where(F.col(columns.former[0]).isNotNull())
+    pairs = moved.select(F.xxhash64(*columns.former), _HASH).collect()
+    roots: dict[int, int] = {}
 
-    def _best(self, name: str, field: str) -> Column:
-        """Return the newest value of a column that a change or a row of the key has, with its place."""
-        from pyspark.sql import functions as F
+    def root(number: int) -> int:
+        while (above := roots.get(number, number)) != number:
+            number = above
+        return number
 
-        lacked = F.from_json(_column(self.lacks), _PLACES)[F.lit(field)]
-        place = F.coalesce(lacked, _column(self.sequence))
-        has_value = ~F.col(IS_DELETED) & (place != "")
-        value = F.struct(
-            _column(name).alias("value"), place.alias("place"), _column(self.arrival).alias("arrival")
-        )
-        return F.max_by(value, F.when(has_value, F.struct(place, _column(self.arrival))))
+    for one, other in pairs:
+        roots[root(one)] = root(other)
+    known = frame_of(
+        rows.sparkSession,
+        [(number, root(number)) for number in roots],
+        f"{_HASH} BIGINT, {_ROOT} BIGINT",
+    )
+    rows = rows.join(F.broadcast(known), _HASH, "left")
+    group = F.pmod(F.coalesce(F.col(_ROOT), F.col(_HASH)), F.lit(_GROUPS))
+    return rows.withColumn(_GROUP, group).drop(_HASH, _ROOT)
 
-    def _filled(self, found: DataFrame, names: list[str]) -> DataFrame:
-        """Return the newest rows with the values that they lack."""
-        from pyspark.sql import functions as F
 
-        lacked = F.from_json(F.col(f"_newest.{identifier(self.lacks)}"), _PLACES)
-        numbers = {name: number for number, (name, _) in self._numbered()}
-        columns: dict[str, Column] = {name: F.col(f"_newest.{identifier(name)}") for name in names}
-        arrivals = [columns[self.arrival]]
-        for name, number in numbers.items():
-            is_lacked = lacked[F.lit(self.fields[name])].isNotNull()
-            columns[name] = F.when(is_lacked, F.col(f"_best_{number}.value")).otherwise(columns[name])
-            arrivals.append(F.when(is_lacked, F.col(f"_best_{number}.arrival")))
-        places = F.create_map(
-            *(
-                each
-                for name, number in numbers.items()
-                for each in (F.lit(self.fields[name]), F.col(f"_best_{number}.place"))
-            )
-        )
-        known = F.transform_values(lacked, lambda field, place: F.coalesce(places[field], place))
-        text = F.when(lacked.isNotNull(), F.to_json(known))
-        is_new = ~columns[_IS_STORED] | ~text.eqNullSafe(columns[self.lacks])
-        columns[self.lacks] = text
-        if len(arrivals) > 1:
-            columns[self.arrival] = F.greatest(*arrivals)
-        kept = [_column(name) for name in self.keys]
-        return found.where(is_new).select(*kept, *(each.alias(name) for name, each in columns.items()))
+def _by_groups(
+    rows: DataFrame, made: list[types.StructField], truncates: pa.Table, columns: LackingColumns
+) -> DataFrame:
+    """Complete each group of rows in a worker."""
+    from pyspark.sql import types
+
+    names = [field.name for field in made]
+
+    def complete(group: pa.Table) -> pa.Table:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        places = truncates.append_column(IS_DELETED, pa.repeat(pa.scalar(False), truncates.num_rows))
+        for name in (IS_TRUNCATE, IS_STORED):
+            places = places.append_column(name, pa.repeat(pa.scalar(True), truncates.num_rows))
+        both = pa.concat_tables([group.drop_columns([_GROUP]), places], promote_options="default")
+        found = completed_changes(both, columns).select(names)
+        return found.filter(pc.call_function("invert", [found.column(IS_TRUNCATE)]))
+
+    return rows.groupBy(_GROUP).applyInArrow(complete, types.StructType(made))
 
 
 def _column(name: str) -> Column:

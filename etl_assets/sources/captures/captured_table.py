@@ -19,6 +19,7 @@ from pathlib import Path
 
 from etl_assets.errors import EtlAssetsError, MessageMalformed, SourceLost, SourceRefused, SourceUnavailable
 from etl_assets.failpoints import Failpoint, failpoint
+from etl_assets.sources.captures.copied_rows import CopiedRows
 from etl_assets.sources.captures.log_reader import CaptureReader
 from etl_assets.sources.captures.phases import TablePhase
 from etl_assets.sources.captures.spool import Segment, SpoolState
@@ -28,7 +29,6 @@ from etl_assets.sources.postgres_cdc.log_server import LogServer
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
 from etl_assets.sources.postgres_cdc.source_table import SourceTable, find_source_table
 from etl_assets.sources.postgres_cdc.staged import SUFFIX
-from etl_assets.sources.postgres_cdc.staged_changes import StagedChangesWriter
 from etl_assets.sources.postgres_cdc.table_copy import TableCopy
 from etl_assets.sources.ranges import Lag, Positions, RangeRead, ReadRange, StagedFile
 
@@ -89,7 +89,7 @@ class CapturedTable:
             end, files = begin, []
             if begin.is_copying:
                 with self.server.asked():
-                    end, files = self._copied(begin, wanted, folder, day)
+                    end, files = self._copied().write(self._found(), begin, wanted, folder)
             segments = self._unread(begin.lsn, wanted.details["max_records"])
             files += self._spooled(segments, folder / day.isoformat(), day)
         if segments:
@@ -239,6 +239,10 @@ class CapturedTable:
             keys=self._state().keys,
         )
 
+    def _copied(self) -> CopiedRows:
+        sessions = self.reader.capture.read_sessions
+        return CopiedRows(server=self.server, copy=self._copy, sessions=sessions)
+
     def _settle(self, position: LogPosition) -> CapturedTableState:
         """Take notice of a position that is committed."""
         state, catchup = self._state(), 0
@@ -306,42 +310,3 @@ class CapturedTable:
             return False
         is_read_on = not spool.is_whole and spool.end_lsn < self._goal_lsn
         return is_read_on or bool(self._segments(self._state(), end.lsn, spool))
-
-    def _copied(
-        self, begin: LogPosition, wanted: ReadRange, folder: Path, day: dt.date
-    ) -> tuple[LogPosition, list[StagedFile]]:
-        """Write the next rows of the copy."""
-        table = self._found()
-        # 1. Place the rows directly before the first commit that their snapshot does not have.
-        place = self._copy.snapshot_lsn() - 1
-        number = begin.rows if place == begin.snapshot else 0
-        writer = StagedChangesWriter(
-            self.server.session,
-            folder,
-            day=day,
-            place=f"copy/{lsn_text(place)}/{number}",
-            keys=table.keys,
-        )
-        writer.begin(table.relation)
-        if begin.empties:
-            writer.truncate(place, number)
-            number += 1
-        # 2. Write the next rows, and remember the key of the last one.
-        limit = self._copy.limit(table, wanted.details["max_records"], wanted.details["max_bytes"])
-        rows, after = self._copy.write(writer, table, begin.after, limit, place=place, first=number)
-        files = list(writer.close())
-        # 3. The copy is complete where no more rows came.
-        copied = begin.copied + rows
-        if rows < limit:
-            self._copy.release()
-            return LogPosition(
-                system=begin.system, lsn=begin.lsn, copy_number=begin.copy_number, copied=copied
-            ), files
-        return replace(
-            begin,
-            after=after,
-            snapshot=place,
-            rows=number + rows,
-            empties=False,
-            copied=copied,
-        ), files

@@ -42,21 +42,25 @@ class ChangedRows:
 
     Attributes:
         relation: The table as it was.
+        keys: Names of the columns that identify a row.
         changes: What each change does, of `ChangeEffect`.
         commit_lsns: Place of each change's commit in the log.
         sequences: Place of each change among all of its transaction.
         rows: The values. Of a delete those of the keys, of a truncate none.
         unchanged: Columns that an upsert leaves as they are, by the number of its row; their nulls are no
             values.
+        moved: Numbers of such rows that had another key before. The delete of the old key is directly before.
         refused: Why a row cannot be kept, by its number: column and reason.
     """
 
     relation: RelationMessage
+    keys: frozenset[str]
     changes: pa.StringArray
     commit_lsns: pa.Int64Array
     sequences: pa.Int64Array
     rows: pa.RecordBatch
     unchanged: Mapping[int, tuple[str, ...]]
+    moved: frozenset[int]
     refused: Mapping[int, str]
 
 
@@ -80,6 +84,7 @@ class RowCollector:
             )
         self.relation = relation
         self._width = len(relation.columns)
+        self._key_names = frozenset(keys)
         self._keys = frozenset(number for number, each in enumerate(relation.columns) if each.name in keys)
         self._empty: Values = (None,) * self._width
         self._rows: list[Values] = []
@@ -87,6 +92,7 @@ class RowCollector:
         self._lsns: list[int] = []
         self._sequences: list[int] = []
         self._unchanged: dict[int, tuple[str, ...]] = {}
+        self._moved: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -106,12 +112,15 @@ class RowCollector:
         if lacks_values and old is not None:
             new = self._filled(new, old, only_keys=message.old_is_key)
             lacks_values = UNCHANGED in new
-        if old is not None and any(old[number] != new[number] for number in self._keys):
+        is_moved = old is not None and any(old[number] != new[number] for number in self._keys)
+        if old is not None and is_moved:
             self._add(ChangeEffect.DELETE, self._only_keys(old), lsn, sequence)
         if lacks_values:
             columns = zip(self.relation.columns, new, strict=True)
             names = tuple(column.name for column, value in columns if value is UNCHANGED)
             self._unchanged[len(self._rows)] = names
+            if is_moved:
+                self._moved.add(len(self._rows))
             new = tuple(None if value is UNCHANGED else value for value in new)
         self._add(ChangeEffect.UPSERT, new, lsn, sequence)
 
@@ -138,11 +147,13 @@ class RowCollector:
         rows, refused = _typed(self.relation, columns, types, policies)
         return ChangedRows(
             relation=self.relation,
+            keys=self._key_names,
             changes=pa.array(self._changes, pa.string()),
             commit_lsns=pa.array(self._lsns, pa.int64()),
             sequences=pa.array(self._sequences, pa.int64()),
             rows=rows,
             unchanged=dict(self._unchanged),
+            moved=frozenset(self._moved),
             refused=refused,
         )
 
@@ -198,11 +209,13 @@ def copied_rows(
     rows, refused = _typed(relation, columns, types, policies)
     return ChangedRows(
         relation=relation,
+        keys=frozenset(),  # no row had another one before
         changes=pa.repeat(pa.scalar(ChangeEffect.UPSERT.value), rows.num_rows),
         commit_lsns=pa.repeat(pa.scalar(lsn, pa.int64()), rows.num_rows),
         sequences=pa.array(range(first, first + rows.num_rows), pa.int64()),
         rows=rows,
         unchanged={},
+        moved=frozenset(),
         refused=refused,
     )
 

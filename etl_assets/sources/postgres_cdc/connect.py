@@ -48,4 +48,6 @@ def open_log(spec: PipelineSpec, source: PostgresCdcSource, settings: Settings) 
             policy=source.schema_changes,
         ),
         on_lost=source.on_lost,
+        # Changes get values that they lack when they are applied, which is after the transforms.
+        needs_all_values=bool(spec.transforms),
     )

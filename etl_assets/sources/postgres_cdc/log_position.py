@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from etl_assets.sources.postgres_cdc.column_changes import Columns
+from etl_assets.sources.postgres_cdc.heap_pages import PagePosition
 from etl_assets.sources.postgres_cdc.lsn import lsn_text, parse_lsn
 from etl_assets.sources.postgres_cdc.messages import RelationColumn
 from etl_assets.sources.ranges import Positions
@@ -24,6 +25,7 @@ class LogPosition:
         lsn: End of the last transaction that was read, or where the slot began.
         is_copying: Whether the table is being copied.
         after: Key of the last row that was copied, as texts; None: there is none yet.
+        pages: Of a copy by pages: where it goes on; None: it reads by keys, or has not begun.
         snapshot: Place in the log of the rows that were copied last; 0: there are none yet.
         rows: How many records the copy has at that place.
         empties: Whether the copy begins with a truncate, because the table has rows from before.
@@ -36,6 +38,7 @@ class LogPosition:
     lsn: int
     is_copying: bool = False
     after: tuple[str, ...] | None = None
+    pages: PagePosition | None = None
     snapshot: int = 0
     rows: int = 0
     empties: bool = False
@@ -57,6 +60,8 @@ class LogPosition:
                 "rows": self.rows,
                 "empties": self.empties,
             }
+            if self.pages is not None:
+                found["copy"]["pages"] = self.pages.as_json()
         return found
 
     @staticmethod
@@ -71,6 +76,7 @@ class LogPosition:
             lsn=parse_lsn(found["lsn"]),
             is_copying=copy is not None,
             after=None if copy is None or copy["after"] is None else tuple(copy["after"]),
+            pages=None if copy is None else _pages_of(copy.get("pages")),
             snapshot=0 if copy is None else parse_lsn(copy["snapshot"]),
             rows=0 if copy is None else copy["rows"],
             empties=copy is not None and copy["empties"],
@@ -78,3 +84,10 @@ class LogPosition:
             copied=found.get("copied", 0),
             columns=None if columns is None else tuple(RelationColumn(*each) for each in columns),
         )
+
+
+def _pages_of(found: Sequence[Any] | None) -> PagePosition | None:
+    if found is None:
+        return None
+    identity, file, page, end = found
+    return PagePosition(identity=identity, file=file, page=page, end=end)

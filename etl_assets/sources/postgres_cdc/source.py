@@ -52,6 +52,7 @@ class PostgresLog:
         keys: Columns that identify a row.
         schema: Decides about columns that change.
         on_lost: What happens if the log after the position is gone.
+        needs_all_values: Whether an update has to have long values too that it did not change.
         now: Returns the time; its day is that of the records.
     """
 
@@ -60,6 +61,7 @@ class PostgresLog:
     keys: tuple[str, ...]
     schema: TakenColumns
     on_lost: OnLostLog = OnLostLog.FAIL
+    needs_all_values: bool = False
     now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
     _copy: TableCopy = field(init=False)
 
@@ -170,7 +172,11 @@ class PostgresLog:
 
     def _found(self) -> SourceTable:
         return find_source_table(
-            self.server.session, self.table, publication=self.server.publication, keys=self.keys
+            self.server.session,
+            self.table,
+            publication=self.server.publication,
+            keys=self.keys,
+            needs_all_values=self.needs_all_values,
         )
 
     def _lost(self, position: LogPosition) -> str | None:
@@ -231,6 +237,7 @@ class PostgresLog:
             day=dt.date.fromisoformat(wanted.details["day"]),
             place=place,
             keys=table.keys,
+            needs_all_values=self.needs_all_values,
         )
 
     def _read_rows(

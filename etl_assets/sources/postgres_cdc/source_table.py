@@ -47,6 +47,7 @@ class SourceTable:
         keys: Columns that identify a row: unique and never null.
         relation: Its columns as the log has them.
         key_types: Types of the key columns, as SQL has them.
+        sends_whole_rows: Whether the log has all values of a changed row, long ones that did not change too.
     """
 
     oid: int
@@ -54,6 +55,7 @@ class SourceTable:
     keys: tuple[str, ...]
     relation: RelationMessage
     key_types: tuple[str, ...]
+    sends_whole_rows: bool = True
 
 
 def quoted_table(name: str) -> str:
@@ -71,7 +73,12 @@ def expect_source_table(session: psycopg.Connection, name: str) -> None:
 
 
 def find_source_table(
-    session: psycopg.Connection, name: str, *, publication: str, keys: Sequence[str]
+    session: psycopg.Connection,
+    name: str,
+    *,
+    publication: str,
+    keys: Sequence[str],
+    needs_all_values: bool = False,
 ) -> SourceTable:
     """Return the table, if its changes can be followed.
 
@@ -80,6 +87,7 @@ def find_source_table(
         name: Schema and name, as the catalog has them.
         publication: Name of the publication, which exists.
         keys: Columns that are to identify a row.
+        needs_all_values: Whether an update has to have long values too that it did not change.
 
     Raises:
         SourceRefused: something is missing; the fix has the statement that adds it.
@@ -88,7 +96,8 @@ def find_source_table(
     _expect_logged(state, name)
     published = read_publication_state(session, publication)
     sent = _sent_columns(state, published, publication)
-    _expect_identity(state, sent)
+    if needs_all_values:
+        _expect_full_identity(state, sent)
     _expect_key(session, state, keys, sent)
     schema, _, table = name.partition(".")
     columns = [each for each in state.columns if each.name in sent]
@@ -107,6 +116,8 @@ def find_source_table(
             ),
         ),
         key_types=tuple(next(each.type for each in columns if each.name == key) for key in keys),
+        sends_whole_rows=state.identity == "f"
+        or not any(each.may_be_long and not each.is_key for each in columns),
     )
 
 
@@ -155,13 +166,13 @@ def _sent_columns(
     return names if found.columns is None else names & frozenset(found.columns)
 
 
-def _expect_identity(state: SourceTableState, sent: frozenset[str]) -> None:
+def _expect_full_identity(state: SourceTableState, sent: frozenset[str]) -> None:
     long = [each.name for each in state.columns if each.may_be_long and not each.is_key and each.name in sent]
     if state.identity != "f" and long:
         _refused(
             state.name,
-            f"{state.name} has columns whose long values the log leaves out of an update that does not change"
-            f" them: {', '.join(long)}",
+            f"the pipeline's transforms take whole rows, and the log leaves long values of {state.name} out"
+            f" of an update that does not change them: {', '.join(long)}",
             f"ALTER TABLE {state.name} REPLICA IDENTITY FULL",
         )
 

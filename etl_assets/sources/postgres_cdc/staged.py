@@ -6,6 +6,7 @@ which changes are read (`source.py`), and what their values are (`changed_rows.p
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,14 @@ from typing import TYPE_CHECKING
 
 from etl_assets.contracts.envelope import BadRecord, Record
 from etl_assets.contracts.reasons import DeadLetterReason
+from etl_assets.delta.write.completed_changes import FORMER_KEY
 from etl_assets.errors import SourceRefused
-from etl_assets.pipelines.postgres_cdc_spec import CHANGE_FIELD, LSN_FIELD, SEQUENCE_FIELD
+from etl_assets.pipelines.postgres_cdc_spec import (
+    CHANGE_FIELD,
+    LSN_FIELD,
+    SEQUENCE_FIELD,
+    UNAVAILABLE_FIELD,
+)
 from etl_assets.sources.canonical_rows import canonical_rows
 from etl_assets.sources.lines import Block
 from etl_assets.sources.postgres_cdc.changed_rows import ChangeEffect
@@ -37,25 +44,25 @@ class ChangesFile:
     Args:
         path: The file, which is new.
         quarantined: Why rows of these columns are not taken; None: they are.
+        has_unavailable: Whether some of the changes lack values. Records of the others have no such field.
     """
 
-    def __init__(self, path: Path, *, quarantined: str | None = None) -> None:
-        self.path, self.quarantined = path, quarantined
+    def __init__(self, path: Path, *, quarantined: str | None = None, has_unavailable: bool = False) -> None:
+        self.path, self.quarantined, self.has_unavailable = path, quarantined, has_unavailable
         self.rows = self.bytes = 0
         self._stream: pa.ipc.RecordBatchStreamWriter | None = None
 
     def write(self, changed: ChangedRows) -> None:
-        """Append changes.
-
-        Raises:
-            SourceRefused: an update lacks values, because the log does not have them.
-        """
+        """Append changes."""
         import pyarrow as pa
 
-        expect_whole(changed)
         texts = [pa.array(each, pa.string()) for each in self._refused(changed)]
         added = [changed.changes, changed.commit_lsns, changed.sequences, *texts]
-        fields = [*changed.rows.schema, *map(pa.field, _ADDED, (each.type for each in added))]
+        names = list(_ADDED)
+        if self.has_unavailable:
+            added.insert(0, _unavailable(changed))
+            names.insert(0, UNAVAILABLE_FIELD)
+        fields = [*changed.rows.schema, *map(pa.field, names, (each.type for each in added))]
         batch = pa.record_batch([*changed.rows.columns, *added], schema=pa.schema(fields))
         if self._stream is None:
             self._stream = pa.ipc.new_stream(str(self.path), batch.schema)
@@ -97,12 +104,31 @@ def expect_whole(changed: ChangedRows) -> None:
     table = f"{changed.relation.schema}.{changed.relation.name}"
     raise SourceRefused(
         f"an update of {table} at {lsn_text(changed.commit_lsns[number].as_py())} does not have the values of"
-        f" {', '.join(columns)}: they are long, it did not change them, and the replica identity was not FULL"
-        " when it was logged",
+        f" {', '.join(columns)}, which the pipeline's transforms take: they are long, it did not change them,"
+        " and the replica identity was not FULL when it was logged",
         fix=f"ALTER TABLE {table} REPLICA IDENTITY FULL; then copy the table again: `on_lost: copy`, and"
         " SELECT pg_drop_replication_slot of the pipeline's slot",
         source=table,
     )
+
+
+def _unavailable(changed: ChangedRows) -> pa.Array:
+    """Return what each change lacks, as `LackingColumns.lacks` has it."""
+    import pyarrow as pa
+
+    keys = [each.name for each in changed.relation.columns if each.name in changed.keys]
+    old = {}
+    if changed.moved:
+        before = pa.array([number - 1 for number in sorted(changed.moved)])
+        lines = canonical_rows({name: changed.rows.column(name).take(before) for name in keys})
+        old = dict(zip(sorted(changed.moved), lines.to_pylist(), strict=True))
+    found: list[str | None] = [None] * len(changed.changes)
+    for number, names in changed.unchanged.items():
+        lacked = dict.fromkeys(names, "")
+        if number in old:
+            lacked[FORMER_KEY] = old[number]
+        found[number] = json.dumps(lacked, separators=(",", ":"), sort_keys=True)
+    return pa.array(found, pa.string())
 
 
 @dataclass(frozen=True, slots=True)

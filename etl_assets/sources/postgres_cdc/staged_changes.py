@@ -19,7 +19,7 @@ from etl_assets.sources.postgres_cdc.messages import (
     Value,
     Values,
 )
-from etl_assets.sources.postgres_cdc.staged import SUFFIX, ChangesFile
+from etl_assets.sources.postgres_cdc.staged import SUFFIX, ChangesFile, expect_whole
 from etl_assets.sources.postgres_cdc.type_catalog import read_types
 from etl_assets.sources.postgres_cdc.types import PostgresType, ValuePolicies
 from etl_assets.sources.ranges import StagedFile
@@ -45,11 +45,20 @@ class StagedChangesWriter:
         day: The day that the changes belong to.
         place: What no other range is called.
         keys: Columns that identify a row.
+        needs_all_values: Whether an update that lacks values is refused.
     """
 
     def __init__(
-        self, session: psycopg.Connection, folder: Path, *, day: dt.date, place: str, keys: tuple[str, ...]
+        self,
+        session: psycopg.Connection,
+        folder: Path,
+        *,
+        day: dt.date,
+        place: str,
+        keys: tuple[str, ...],
+        needs_all_values: bool = False,
     ) -> None:
+        self._needs_all_values = needs_all_values
         self.size = 0
         self.count = 0
         self._session, self._keys, self._day, self._place = session, keys, day, place
@@ -147,14 +156,17 @@ class StagedChangesWriter:
 
     def _write(self, changed: ChangedRows) -> None:
         """Write changes, into another file if the last one is long: files are validated one by one."""
-        if self._files[-1].bytes >= _FILE_BYTES:
-            self._files[-1].close()
-            self._open(self._files[-1].quarantined)
+        if self._needs_all_values:
+            expect_whole(changed)
+        last, lacks_values = self._files[-1], bool(changed.unchanged)
+        if last.bytes >= _FILE_BYTES or last.has_unavailable is not lacks_values:
+            last.close()
+            self._open(last.quarantined, has_unavailable=lacks_values)
         self._files[-1].write(changed)
 
-    def _open(self, quarantined: str | None) -> None:
+    def _open(self, quarantined: str | None, *, has_unavailable: bool = False) -> None:
         path = self._folder / f"{len(self._files):06d}{SUFFIX}"
-        self._files.append(ChangesFile(path, quarantined=quarantined))
+        self._files.append(ChangesFile(path, quarantined=quarantined, has_unavailable=has_unavailable))
 
 
 def _size(value: Value) -> int:

@@ -20,6 +20,7 @@ from etl_assets.sources.postgres_cdc.source_table import SourceTable
 from etl_assets.sources.sql.postgres_text import quoted
 
 if TYPE_CHECKING:
+    import psycopg
     import pyarrow as pa
 
     from etl_assets.sources.postgres_cdc.staged_changes import StagedChangesWriter
@@ -98,18 +99,8 @@ class TableCopy:
         self, table: SourceTable, after: Sequence[str] | None, limit: int
     ) -> Iterator[list[pa.BinaryArray]]:
         """Yield the next rows, some at a time, each as the texts of the relation's columns."""
-        statement, values = self._statement(table, after, limit)
-        number = len(table.relation.columns)
-        with self.server.session.cursor() as cursor, cursor.copy(statement, values) as copy:
-            held, size = [], 0
-            for row in copy:
-                held.append(bytes(row))
-                size += len(row)
-                if size >= _BYTES_AT_ONCE:
-                    yield _columns_of(b"".join(held), number)
-                    held, size = [], 0
-            if held:
-                yield _columns_of(b"".join(held), number)
+        query, values = self._query(table, after, limit)
+        yield from copied_columns(self.server.session, query, len(table.relation.columns), values)
 
     def limit(self, table: SourceTable, max_rows: int, max_bytes: int) -> int:
         """Return how many rows a chunk has."""
@@ -124,17 +115,44 @@ class TableCopy:
         self._lsn = None
 
     @staticmethod
-    def _statement(
-        table: SourceTable, after: Sequence[str] | None, limit: int
-    ) -> tuple[bytes, Sequence[Any]]:
-        columns = ", ".join(_literal(quoted(each.name)) for each in table.relation.columns)
+    def _query(table: SourceTable, after: Sequence[str] | None, limit: int) -> tuple[bytes, Sequence[Any]]:
         keys = ", ".join(_literal(quoted(key)) for key in table.keys)
         where = ""
         if after is not None:
             bounds = ", ".join(f"%s::{_literal(type_)}" for type_ in table.key_types)
             where = f" WHERE ({keys}) > ({bounds})"
-        query = f"SELECT {columns} FROM {_literal(table.name)}{where} ORDER BY {keys} LIMIT {limit}"
-        return f"COPY ({query}) TO STDOUT (FORMAT csv)".encode(), tuple(after or ())
+        columns, name = _literal(column_list(table)), _literal(table.name)
+        query = f"SELECT {columns} FROM {name}{where} ORDER BY {keys} LIMIT {limit}"
+        return query.encode(), tuple(after or ())
+
+
+def column_list(table: SourceTable) -> str:
+    """Return the columns of a table that the log has, for a SELECT."""
+    return ", ".join(quoted(each.name) for each in table.relation.columns)
+
+
+def copied_columns(
+    session: psycopg.Connection, query: bytes, number: int, values: Sequence[Any] | None = None
+) -> Iterator[list[pa.BinaryArray]]:
+    """Yield the rows of a query by COPY, some at a time, each as the texts of its columns.
+
+    Args:
+        session: The session.
+        query: The query. With parameters, `%` begins one.
+        number: How many columns it has.
+        values: Values of its parameters; None: it has none.
+    """
+    statement = b"COPY (" + query + b") TO STDOUT (FORMAT csv)"
+    with session.cursor() as cursor, cursor.copy(statement, values) as copy:
+        held, size = [], 0
+        for row in copy:
+            held.append(bytes(row))
+            size += len(row)
+            if size >= _BYTES_AT_ONCE:
+                yield _columns_of(b"".join(held), number)
+                held, size = [], 0
+        if held:
+            yield _columns_of(b"".join(held), number)
 
 
 def _last_key(table: SourceTable, columns: Sequence[pa.BinaryArray]) -> tuple[str, ...]:

@@ -70,9 +70,6 @@ class Shop:
                 if row is not None and row[0]:
                     connection.execute(_STORE_TABLE.format(table).encode())
                     connection.execute(_STORE_ROWS.format(table).encode(), [_ITEMS_PER_STORE])
-            # Long texts are left out of the log by updates that do not change them.
-            for table in ("film", "customer"):
-                connection.execute(f"ALTER TABLE film_rental.{table} REPLICA IDENTITY FULL".encode())
 
     def _prepare_database(self, connection: psycopg.Connection) -> None:
         from psycopg import sql
