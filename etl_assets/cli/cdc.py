@@ -192,7 +192,11 @@ def _pipeline_findings(name: str) -> list[Finding]:
 
     source = _source_of(name)
     target = CdcTarget(
-        publication=source.publication, slot=source.slot, makes_publication=True, own_tables=own_tables()
+        publication=source.publication,
+        slot=source.slot,
+        makes_publication=True,
+        own_tables=own_tables(),
+        failover=source.failover,
     )
     connection = _connection_of(source.connection)
     return _findings(connection, source.connection, target, [quoted_table(source.table)])

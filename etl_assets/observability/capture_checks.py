@@ -41,6 +41,7 @@ def capture_target(capture: CaptureSpec, found: MatchedTables, own_tables: froze
         copies=min(capture.max_copies, max(1, len(found.tables))),
         follows_published=True,
         adds_tables=found.adds_tables,
+        failover=capture.failover,
     )
 
 

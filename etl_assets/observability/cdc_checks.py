@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from etl_assets.observability.failover_checks import check_failover
 from etl_assets.observability.findings import Finding, fail, ok, warn
 from etl_assets.observability.publication_checks import (
     PUBLICATION,
@@ -50,6 +51,7 @@ class CdcTarget:
         copies: Tables that are copied at the same time, each with a slot of its own.
         follows_published: Whether tables that the publication lacks are left out, rather than refused.
         adds_tables: Whether tables that the publication lacks are added to it.
+        failover: Whether a standby is to go on with the slot after a failover.
     """
 
     publication: str | None = None
@@ -59,6 +61,7 @@ class CdcTarget:
     copies: int = 1
     follows_published: bool = False
     adds_tables: bool = False
+    failover: bool = False
 
 
 def check_cdc(state: ServerState, target: CdcTarget) -> Iterator[Finding]:
@@ -66,6 +69,8 @@ def check_cdc(state: ServerState, target: CdcTarget) -> Iterator[Finding]:
     yield from _server(state)
     yield from _settings(state)
     yield from _slots(state, target)
+    if target.failover:
+        yield from check_failover(state, target.slot)
     yield from _walsenders(state, target.copies)
     yield from _role(state)
     yield from _tables(state, target)

@@ -63,6 +63,15 @@ class CaptureSpec(Spec):
         OnLostLog,
         Field(description="what happens if the slot is gone: `fail` says so, `copy` copies all tables again"),
     ] = OnLostLog.FAIL
+    failover: Annotated[
+        bool,
+        Field(
+            description=(
+                "whether the slot is made as a failover slot, which standbys of the server keep in step and"
+                " a promoted one goes on with; PostgreSQL 17 or later, without effect before"
+            )
+        ),
+    ] = False
     max_copies: Annotated[
         int, Field(ge=1, le=100, description="tables that are copied at the same time; others wait")
     ] = 4

@@ -99,6 +99,15 @@ class PostgresCdcSource(Spec):
             )
         ),
     ] = OnLostLog.FAIL
+    failover: Annotated[
+        bool,
+        Field(
+            description=(
+                "whether the slot is made as a failover slot, which standbys of the server keep in step and"
+                " a promoted one goes on with; PostgreSQL 17 or later, without effect before"
+            )
+        ),
+    ] = False
     capture: Annotated[
         str | None,
         Field(

@@ -11,6 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from etl_assets.cli.main import cli
+from etl_assets.sources.postgres_cdc.log_server import LogServer
+from etl_assets.sources.postgres_cdc.server_state import HAS_FAILOVER_SLOTS, read_server_state
 from etl_assets.stack.postgres import PostgresServer
 from etl_assets_tests.commands.home import Home
 from etl_assets_tests.servers import needs_postgres, postgres_binaries
@@ -323,3 +325,22 @@ def test_a_server_that_does_not_answer_and_a_connection_that_is_not_there_are_na
     assert "secret" not in json.dumps(only)
     result = CliRunner().invoke(cli, ["cdc", "check", "--connection", "none"])
     assert "shop" in str(getattr(result.exception, "fix", ""))
+
+
+def test_a_slot_is_a_failover_slot_where_the_server_has_them_and_the_source_wants_it(shop):
+    for wanted in (True, False):
+        name = f"{shop.name}_{wanted}".lower()
+        server = LogServer(
+            name="shop",
+            address=shop.server.database_url(shop.name),
+            slot=name,
+            publication="films",
+            failover=wanted,
+        )
+        with server.asked():
+            server.create_slot()
+            state = read_server_state(server.session, publication=None, tables=[])
+            server.drop_slot()
+        server.close()
+        (made,) = (each for each in state.slots if each.name == name)
+        assert made.is_failover == (wanted and state.version >= HAS_FAILOVER_SLOTS)

@@ -91,5 +91,6 @@ def _server(capture: CaptureSpec, settings: Settings) -> LogServer:
         address=postgres_address(found),
         slot=capture.slot,
         publication=capture.publication,
+        failover=capture.failover,
         statement_timeout_seconds=found.statement_timeout_seconds,
     )

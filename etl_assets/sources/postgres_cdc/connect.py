@@ -38,6 +38,7 @@ def open_log(spec: PipelineSpec, source: PostgresCdcSource, settings: Settings) 
             address=postgres_address(found),
             slot=source.slot,
             publication=source.publication,
+            failover=source.failover,
             statement_timeout_seconds=found.statement_timeout_seconds,
         ),
         table=source.table,

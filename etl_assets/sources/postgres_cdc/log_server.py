@@ -15,7 +15,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from etl_assets.errors import SourceRefused, SourceUnavailable
 from etl_assets.sources.postgres_cdc.lsn import lsn_text, parse_lsn
-from etl_assets.sources.postgres_cdc.server_state import OUTPUT_PLUGIN, read_publication_state
+from etl_assets.sources.postgres_cdc.server_state import (
+    HAS_FAILOVER_SLOTS,
+    OUTPUT_PLUGIN,
+    read_publication_state,
+)
 from etl_assets.sources.postgres_cdc.types import SESSION_SETTINGS
 from etl_assets.sources.sql.postgres_text import quoted
 
@@ -75,6 +79,7 @@ class LogServer:
         address: libpq's connection string; it is in no message.
         slot: Name of the slot.
         publication: Name of the publication.
+        failover: Whether a slot that is made here is one that standbys keep in step, where the server can.
         statement_timeout_seconds: For one statement, by the server.
     """
 
@@ -82,6 +87,7 @@ class LogServer:
     address: str = field(repr=False)
     slot: str
     publication: str
+    failover: bool = False
     statement_timeout_seconds: float = 600.0
     _open: psycopg.Connection | None = field(default=None, init=False, repr=False)
 
@@ -156,7 +162,12 @@ class LogServer:
 
     def create_slot(self) -> None:
         """Create the slot. From then on the server keeps the log for it."""
-        self.session.execute("SELECT pg_create_logical_replication_slot(%s, %s)", [self.slot, OUTPUT_PLUGIN])
+        session, option = self.session, ""
+        if self.failover and session.info.server_version >= HAS_FAILOVER_SLOTS:
+            option = ", failover => true"
+        session.execute(
+            f"SELECT pg_create_logical_replication_slot(%s, %s{option})".encode(), [self.slot, OUTPUT_PLUGIN]
+        )
 
     def drop_slot(self) -> None:
         """Drop the slot."""

@@ -17,8 +17,11 @@ OUTPUT_PLUGIN = "pgoutput"
 SETTINGS = (
     *("wal_level", "max_replication_slots", "max_wal_senders", "max_slot_wal_keep_size"),
     *("synchronous_commit", "fsync"),
+    *("synchronized_standby_slots", "sync_replication_slots", "hot_standby_feedback", "primary_slot_name"),
 )
-"""Settings of the server that matter, in the units of `pg_settings`."""
+"""Settings of the server that matter, in the units of `pg_settings`. Older servers lack some."""
+HAS_FAILOVER_SLOTS = 170_000
+"""The first version whose standbys can keep logical slots in step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,7 @@ class SlotState:
         is_active: Whether a session reads it now.
         wal_status: `reserved`, `extended`, `unreserved` or `lost`; empty before its first use.
         held_bytes: How much of the log it keeps.
+        is_failover: Whether standbys keep it in step.
     """
 
     name: str
@@ -57,6 +61,7 @@ class SlotState:
     is_active: bool
     wal_status: str
     held_bytes: int
+    is_failover: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,8 +201,8 @@ _SLOTS = """
 SELECT slot_name, coalesce(plugin, ''), coalesce(database, ''), active, coalesce(wal_status, ''),
     coalesce(pg_wal_lsn_diff(
         CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END, restart_lsn
-    ), 0)::int8
-FROM pg_catalog.pg_replication_slots ORDER BY 1
+    ), 0)::int8, coalesce((to_jsonb(s) ->> 'failover')::bool, false)
+FROM pg_catalog.pg_replication_slots AS s ORDER BY 1
 """
 _PUBLICATION = """
 SELECT oid::int8, puballtables, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot
@@ -284,7 +289,7 @@ def _one(session: psycopg.Connection, statement: str) -> tuple[Any, ...]:
 
 
 def _slot(row: tuple[Any, ...]) -> SlotState:
-    name, plugin, database, is_active, wal_status, held = row
+    name, plugin, database, is_active, wal_status, held, is_failover = row
     return SlotState(
         name=name,
         plugin=plugin,
@@ -292,6 +297,7 @@ def _slot(row: tuple[Any, ...]) -> SlotState:
         is_active=is_active,
         wal_status=wal_status,
         held_bytes=max(held, 0),
+        is_failover=is_failover,
     )
 
 
