@@ -112,6 +112,10 @@ class Captured:
     def ingest(self, table: str, max_batches: int | None = None) -> StepReport:
         return ingest(self.home, table, max_batches)
 
+    def load(self, table: str) -> StepReport:
+        """Run the step that makes the rows of a table, in this process."""
+        return _run(self.home, f"{CAPTURE}_{table}", None)
+
     def lag(self, table: str) -> int | None:
         """How many changes the table's step has to read; None: some."""
         name = f"{CAPTURE}_{table}_source"
@@ -202,8 +206,11 @@ def settings_of(home: Home) -> Settings:
 
 def ingest(home: Home, table: str, max_batches: int | None = None) -> StepReport:
     """Run the step that ingests a table's records, in this process."""
+    return _run(home, f"{CAPTURE}_{table}_source", max_batches)
+
+
+def _run(home: Home, name: str, max_batches: int | None) -> StepReport:
     settings = settings_of(home)
-    name = f"{CAPTURE}_{table}_source"
     domain = place(settings.placement(), name)
     context = StepContext(
         session=no_session,

@@ -443,3 +443,28 @@ def _change(rng: random.Random, name: str) -> str:
             f"DELETE FROM {name} WHERE id BETWEEN {key} AND {key + 3}",
         )
     )
+
+
+def test_a_key_that_changes_while_the_table_is_copied_keeps_the_long_value_of_its_row(shop):
+    shop.execute(
+        "CREATE TABLE film (id bigint PRIMARY KEY, title text, n int)",
+        "ALTER TABLE film ALTER title SET STORAGE EXTERNAL",
+        "INSERT INTO film SELECT i, repeat(i::text, 3000), i FROM generate_series(1, 9) i",
+    )
+    shop.declare(max_batch_records=2)
+    shop.discover()
+    shop.ingest("film", max_batches=1)  # each run copies from a snapshot of its own
+    shop.execute(
+        "UPDATE film SET id = 100 WHERE id = 8",  # to behind its place, from where nothing is copied yet
+        "UPDATE film SET id = 0 WHERE id = 7",  # to before what is copied
+        "UPDATE film SET id = 101 WHERE id = 100",
+        "UPDATE film SET n = -1 WHERE id = 6",  # lacks its value until the row is copied
+    )
+    shop.ingest("film", max_batches=1)
+    shop.execute("UPDATE film SET id = -1 WHERE id = 9", "UPDATE film SET n = 5 WHERE id = 0")
+    shop.settle("film")
+    shop.load("film")
+    rows = shop.home.rows("shop_film")
+    held = {row["id"]: (row["title"], row["n"]) for row in rows}
+    assert held == shop.source("film")
+    assert set(held) == {-1, 0, 1, 2, 3, 4, 5, 6, 101}

@@ -28,6 +28,7 @@ from etl_assets.sources.captures.table_states import CapturedTableState, StateCh
 from etl_assets.sources.postgres_cdc.log_position import LOG, LogPosition
 from etl_assets.sources.postgres_cdc.log_server import LogServer
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
+from etl_assets.sources.postgres_cdc.rows_again import moved_rows, read_again
 from etl_assets.sources.postgres_cdc.source_table import SourceTable, find_source_table
 from etl_assets.sources.postgres_cdc.staged import SUFFIX
 from etl_assets.sources.postgres_cdc.table_copy import TableCopy
@@ -92,7 +93,9 @@ class CapturedTable:
                 with self.server.asked():
                     end, files = self._copied().write(self._found(), begin, wanted, folder)
             segments = self._unread(begin.lsn, wanted.details["max_records"])
-            files += self._spooled(segments, folder / day.isoformat(), day)
+            spooled = self._spooled(segments, folder / day.isoformat(), day)
+            files += spooled
+            end = self._read_again(begin, end, spooled, folder, files)
         if segments:
             end = replace(end, lsn=segments[-1].end_lsn)
         state = self.reader.spool.state()
@@ -311,6 +314,33 @@ class CapturedTable:
                 ) from error
             files.append(StagedFile(day=day, name=name, place=f"log/{each.path.stem}"))
         return files
+
+    def _read_again(
+        self,
+        begin: LogPosition,
+        end: LogPosition,
+        spooled: Sequence[StagedFile],
+        folder: Path,
+        files: list[StagedFile],
+    ) -> LogPosition:
+        """Add rows whose values neither the copy nor the log may have; return the position after them."""
+        if not begin.is_copying and begin.lsn > begin.again_until_lsn:
+            return replace(end, again_until_lsn=0)
+        keys = moved_rows(
+            [folder / each.day.isoformat() / each.name for each in spooled],
+            self._state().keys,
+            until_lsn=None if begin.is_copying else begin.again_until_lsn,
+        )
+        if not keys:
+            return end
+        with self.server.asked():
+            table = self._found()
+        again = read_again(self.server, table, keys, folder, spooled[0].day)
+        files += again.files
+        if again.rows == len(keys):
+            return end
+        # A row that has another key again says so in the log before this place.
+        return replace(end, again_until_lsn=max(end.again_until_lsn, again.place))
 
     def _is_short_of_goal(self, end: LogPosition, spool: SpoolState) -> bool:
         """Return whether there may be changes after a position that this run reads."""

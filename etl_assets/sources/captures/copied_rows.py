@@ -113,7 +113,11 @@ class CopiedRows:
     def _completed(self, after: LogPosition) -> LogPosition:
         self.copy.release()
         return LogPosition(
-            system=after.system, lsn=after.lsn, copy_number=after.copy_number, copied=after.copied
+            system=after.system,
+            lsn=after.lsn,
+            again_until_lsn=max(after.snapshot, after.again_until_lsn),
+            copy_number=after.copy_number,
+            copied=after.copied,
         )
 
 

@@ -29,6 +29,8 @@ class LogPosition:
         snapshot: Place in the log of the rows that were copied last; 0: there are none yet.
         rows: How many records the copy has at that place.
         empties: Whether the copy begins with a truncate, because the table has rows from before.
+        again_until_lsn: Rows whose keys changed up to this place in the log are read again where the change
+            lacks values; 0: none is.
         copy_number: Of a captured table: number of the copy that it is from.
         copied: Of a captured table: rows that the copy has read.
         columns: The columns of the table that were taken last; None: it is not known.
@@ -42,6 +44,7 @@ class LogPosition:
     snapshot: int = 0
     rows: int = 0
     empties: bool = False
+    again_until_lsn: int = 0
     copy_number: int = 0
     copied: int = 0
     columns: Columns | None = None
@@ -51,6 +54,8 @@ class LogPosition:
         found: dict[str, Any] = {"system": self.system, "lsn": lsn_text(self.lsn)}
         if self.copy_number or self.copied:
             found |= {"copy_number": self.copy_number, "copied": self.copied}
+        if self.again_until_lsn:
+            found["again_until"] = lsn_text(self.again_until_lsn)
         if self.columns is not None:
             found["columns"] = [[c.name, c.type_oid, c.type_modifier, c.is_key] for c in self.columns]
         if self.is_copying:
@@ -80,6 +85,7 @@ class LogPosition:
             snapshot=0 if copy is None else parse_lsn(copy["snapshot"]),
             rows=0 if copy is None else copy["rows"],
             empties=copy is not None and copy["empties"],
+            again_until_lsn=parse_lsn(found["again_until"]) if "again_until" in found else 0,
             copy_number=found.get("copy_number", 0),
             copied=found.get("copied", 0),
             columns=None if columns is None else tuple(RelationColumn(*each) for each in columns),

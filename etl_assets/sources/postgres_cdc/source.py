@@ -26,6 +26,7 @@ from etl_assets.pipelines.postgres_cdc_spec import OnLostLog
 from etl_assets.sources.postgres_cdc.log_position import LOG, LogPosition
 from etl_assets.sources.postgres_cdc.log_server import LogServer
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
+from etl_assets.sources.postgres_cdc.rows_again import moved_rows, read_again
 from etl_assets.sources.postgres_cdc.source_table import (
     SourceTable,
     expect_source_table,
@@ -36,7 +37,7 @@ from etl_assets.sources.postgres_cdc.staged_changes import StagedChangesWriter
 from etl_assets.sources.postgres_cdc.table_changes import TableChanges
 from etl_assets.sources.postgres_cdc.table_copy import TableCopy
 from etl_assets.sources.postgres_cdc.taken_columns import TakenColumns
-from etl_assets.sources.ranges import Lag, Positions, RangeRead, ReadRange
+from etl_assets.sources.ranges import Lag, Positions, RangeRead, ReadRange, StagedFile
 
 UNCONFIRMED_BYTES = 64 << 20
 """After so much log without a change of the table a message is written, so that the server can forget it."""
@@ -259,7 +260,9 @@ class PostgresLog:
         # 3. The copy is complete where no more rows came.
         if rows < limit:
             self._copy.release()
-            end = LogPosition(system=begin.system, lsn=begin.lsn, columns=begin.columns)
+            end = LogPosition(
+                system=begin.system, lsn=begin.lsn, again_until_lsn=place, columns=begin.columns
+            )
         else:
             end = replace(begin, after=after, snapshot=place, rows=number + rows, empties=False)
         return RangeRead(read=replace(wanted, end={LOG: end.as_json()}, more=True), files=files)
@@ -301,6 +304,28 @@ class PostgresLog:
             # All of these had been read, and not confirmed: read beyond them.
             found = changes.read(self.server.messages(None), **limits)
         end = replace(begin, lsn=found, columns=changes.columns)
-        files = writer.close()
+        files = [*writer.close()]
+        end = self._read_again(begin, end, table, folder, files)
         more = found > begin.lsn and self.server.has_changes(table.oid, found)
-        return RangeRead(read=replace(wanted, end={LOG: end.as_json()}, more=more), files=files)
+        return RangeRead(read=replace(wanted, end={LOG: end.as_json()}, more=more), files=tuple(files))
+
+    def _read_again(
+        self,
+        begin: LogPosition,
+        end: LogPosition,
+        table: SourceTable,
+        folder: Path,
+        files: list[StagedFile],
+    ) -> LogPosition:
+        """Add rows whose values neither the copy nor the log may have; return the position after them."""
+        if begin.lsn > begin.again_until_lsn:
+            return replace(end, again_until_lsn=0)
+        paths = [folder / each.day.isoformat() / each.name for each in files]
+        if not (keys := moved_rows(paths, table.keys, until_lsn=begin.again_until_lsn)):
+            return end
+        again = read_again(self.server, table, keys, folder, files[0].day)
+        files += again.files
+        if again.rows == len(keys):
+            return end
+        # A row that has another key again says so in the log before this place.
+        return replace(end, again_until_lsn=max(end.again_until_lsn, again.place))
