@@ -1,5 +1,5 @@
-"""sql_to_delta: a query over PostgreSQL into Delta tables by a declared pipeline, in a full load, beside a
-bare COPY into Arrow and an append by delta-rs.
+"""sql_to_delta: a query over PostgreSQL into a Delta table by a declared pipeline that keeps no records,
+beside a bare COPY into Arrow and an append by delta-rs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from benchmarks.cases.bulk import WrongRows
 from benchmarks.measure import Measured, empty_folder, interleaved, median, run_script
 from benchmarks.options import Options, script_environment
 from benchmarks.report import Figure, figure
-from benchmarks.scripts.sql_by_platform import DONE, SOURCE, TABLE, WARM
+from benchmarks.scripts.sql_by_platform import DONE, TABLE, WARM
 from benchmarks.sql_database import COLUMNS, QUERY, sales_database, spark_of
 
 CASE = "sql_to_delta"
@@ -32,11 +32,12 @@ def run(options: Options) -> list[Figure]:
                     "type": "sql",
                     "connection": "shop",
                     "query": QUERY,
-                    "load": "full",
-                    "id": ["sale_id"],
+                    "keep_records": False,
+                    "incremental_key": "updated_at",
+                    "incremental_id_key": "sale_id",
                 },
                 "columns": COLUMNS,
-                "table": {"keys": ["sale_id"]},
+                "table": {"keys": ["sale_id"], "sequence_by": "updated_at"},
             }
             measured = run_script(
                 "sql_by_platform",
@@ -49,7 +50,7 @@ def run(options: Options) -> list[Figure]:
                 environment,
                 servers=[database.server],
             )
-            return _whole(measured, {SOURCE: options.events, TABLE: options.events})
+            return _whole(measured, {TABLE: options.events})
 
         def by_hand() -> Measured:
             table = empty_folder(work / "by_hand") / "sale"
@@ -69,7 +70,7 @@ def run(options: Options) -> list[Figure]:
 def _figures(ours: list[Measured], other: list[Measured]) -> list[Figure]:
     load = median([*ours, *other], lambda run: run.load)
     found = []
-    for name, until in (("source", SOURCE), ("path", DONE)):
+    for name, until in (("path", DONE),):
         for kind, of in (("cpu", Measured.cpu_seconds), ("wall", Measured.wall_seconds)):
             found.append(
                 figure(

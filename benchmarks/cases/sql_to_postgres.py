@@ -1,5 +1,5 @@
-"""sql_to_postgres: 200,000 rows of a query over PostgreSQL by a declared pipeline into a table of PostgreSQL,
-beside psql's COPY out, COPY in and upsert.
+"""sql_to_postgres: 200,000 rows of a query over PostgreSQL by a declared pipeline that keeps no records into
+a table of PostgreSQL, beside psql's COPY out, COPY in and upsert.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from benchmarks.cases.bulk import WrongRows
 from benchmarks.measure import Measured, empty_folder, interleaved, median, run_script
 from benchmarks.options import Options, script_environment
 from benchmarks.report import Figure, figure
-from benchmarks.scripts.sql_by_platform import DELIVERED, DONE, SOURCE, TABLE, WARM
+from benchmarks.scripts.sql_by_platform import DELIVERED, DONE, TABLE, WARM
 from benchmarks.sql_database import COLUMNS, QUERY, SalesDatabase, sales_database, spark_of
 
 CASE = "sql_to_postgres"
@@ -33,6 +33,7 @@ def run(options: Options) -> list[Figure]:
                 "type": "sql",
                 "connection": "shop",
                 "query": QUERY,
+                "keep_records": False,
                 "incremental_key": "updated_at",
                 "incremental_id_key": "sale_id",
             }
@@ -71,8 +72,7 @@ def _figures(ours: list[Measured], other: list[Measured]) -> list[Figure]:
     load = median([*ours, *other], lambda run: run.load)
     found = []
     for name, since, until in (
-        ("source", WARM, SOURCE),
-        ("table", SOURCE, TABLE),
+        ("table", WARM, TABLE),
         ("delivery", TABLE, DELIVERED),
         ("path", WARM, DONE),
     ):

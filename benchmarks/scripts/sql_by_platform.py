@@ -25,12 +25,13 @@ def main() -> None:
     told = arguments()
     spark, step_arguments = prepared(told)
     mark(WARM)
-    for name in (SOURCE, TABLE, *((DELIVERED,) if told["pipeline"].get("sinks") else ())):
+    kept = (SOURCE,) if told["pipeline"]["source"].get("keep_records", True) else ()
+    for name in (*kept, TABLE, *((DELIVERED,) if told["pipeline"].get("sinks") else ())):
         step_of(name, step_arguments).run([])
         mark(name)
     mark(DONE)
     counts = {}
-    for name in (SOURCE, TABLE):
+    for name in (*kept, TABLE):
         snapshot = platform_table(name, step_arguments.context.domain).snapshot()
         counts[name] = 0 if snapshot is None else snapshot.row_count()
     mark("verified", **counts)

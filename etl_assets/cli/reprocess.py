@@ -129,6 +129,11 @@ def _checked(catalog: Catalog, names: Sequence[str]) -> tuple[str, ...]:
 
     for name in names:
         catalog.table(name)
+        stage = catalog.stage_of(name)
+        if stage is not None and not stage.keeps_records:
+            raise InputError(
+                f"{name} is not made again: {stage.undo.refusal}", fix=stage.undo.fix, table=name
+            )
         if name not in catalog.made_again:
             raise InputError(
                 f"{name} is not made again: it is not made from other tables of the platform, or not by"

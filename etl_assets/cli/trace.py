@@ -66,7 +66,14 @@ def _found(settings: Settings, record_id: str, pipeline: str | None) -> dict[str
     from etl_assets.errors import NotFound
     from etl_assets.observability.find_history import histories_of
 
-    traced = [each.name for each in settings.catalog().pipelines if each.history is not None]
+    pipelines = settings.catalog().pipelines
+    traced = [each.name for each in pipelines if each.history is not None]
+    without = {each.name for each in pipelines if any(not stage.keeps_records for stage in each.stages)}
+    if pipeline in without:
+        raise NotFound(
+            f"records of the pipeline {pipeline} cannot be traced: its source says keep_records: false",
+            fix="find the row by its keys (`etl-assets sql`), dead letters by `etl-assets dead-letters list`",
+        )
     if pipeline is not None and pipeline not in traced:
         raise NotFound(
             f"there is no pipeline {pipeline!r}",

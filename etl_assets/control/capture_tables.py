@@ -6,6 +6,7 @@ Belongs here: their rows. Does not belong here: which state may follow (`sources
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert as postgres_insert
@@ -27,7 +28,7 @@ class StoredTableStates:
         rows = CAPTURE_TABLES.c
         query = sa.select(rows.state).where(rows.capture == capture).order_by(rows.source_table)
         with self._store.reading() as connection:
-            return tuple(CapturedTableState.of(json.loads(state)) for (state,) in connection.execute(query))
+            return tuple(_state_of(state) for (state,) in connection.execute(query))
 
     def put(self, state: CapturedTableState) -> bool:
         """Store a state if it follows the stored one."""
@@ -49,3 +50,9 @@ class StoredTableStates:
                 rows.version == state.version - 1,
             )
             return connection.execute(changed.values(**values)).rowcount == 1
+
+
+@lru_cache(maxsize=4_096)
+def _state_of(text: str) -> CapturedTableState:
+    """Return a state of its JSON. All tables are asked for each second, and few have changed."""
+    return CapturedTableState.of(json.loads(text))

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from etl_assets.sources.formats import RecordFormat
     from etl_assets.sources.landing import Folders
     from etl_assets.sources.ranges import RangeSource
+    from etl_assets.sources.sql.typed_rows import TypedRows
 
 FILES = "files"
 """Name of the source of files, in the columns `source` of its tables."""
@@ -45,7 +46,7 @@ FILES = "files"
 
 def source_opener(tables: DeclaredTables) -> OpenSource:
     """Return what opens the source of a declared pipeline."""
-    source, table = tables.spec.source, tables.source.name
+    source, table = tables.spec.source, tables.of_source.name
 
     def open_source(settings: Settings, domain: FailureDomain) -> FileSource:
         from etl_assets.ingest.file_source import FileSource
@@ -217,15 +218,40 @@ def _query(tables: DeclaredTables, source: SqlSource, settings: Settings) -> Ran
     from etl_assets.sources.sql.connect import open_query
     from etl_assets.sources.sql.staged import QueryLines
 
+    name, rows = tables.of_source.name, None if source.keep_records else _typed_rows(tables, source)
     return Ranges(
         source=SQL,
         label=f"the query over the connection {source.connection}",
-        open=lambda: open_query(source, settings, name=tables.source.name),
+        open=lambda: open_query(source, settings, name=name, rows=rows),
         format=QueryLines() if source.reports_deletes else JsonLines(),
         max_records=source.max_batch_records,
         compare=QueryComparison(source=SQL, id=source.identity, order=_order(tables.spec))
         if source.reports_deletes
         else None,
+    )
+
+
+def _typed_rows(tables: DeclaredTables, source: SqlSource) -> TypedRows:
+    """Return the columns that are read where no records are kept."""
+    from etl_assets.sources.sql.typed_rows import TypedField, TypedRows
+    from etl_assets.steps.plain_stage import plain_records, record_columns
+
+    records = plain_records(tables)
+    assert records is not None  # the declaration is refused otherwise
+    key, id_ = source.keys
+    fields = {name: column.from_ or name for name, column in tables.spec.columns.items()}
+    table = tables.spec.table
+    # Without two rows of one key and one place in the sequence, their order says nothing.
+    any_order = (
+        table.sequence_by is not None
+        and fields[table.sequence_by] == key
+        and id_ in (fields[name] for name in table.keys)
+    )
+    return TypedRows(
+        fields=tuple(TypedField(column=each.column, field=each.field) for each in record_columns(tables)),
+        rules_hold=records.rules_hold,
+        max_record_bytes=source.max_record_bytes,
+        in_order=not any_order,
     )
 
 

@@ -25,7 +25,6 @@ from etl_assets.compute.freed_memory import give_back_freed_memory
 from etl_assets.delta.write.create import ensure_table
 from etl_assets.errors import SourceLost
 from etl_assets.failpoints import Failpoint, failpoint
-from etl_assets.ingest.ingest_batch import IngestBatch
 from etl_assets.ingest.read_ahead import ReadAhead, StagedRange, read_range
 from etl_assets.ingest.step import Ingest
 from etl_assets.sources.batch_plan import BatchPlan
@@ -140,16 +139,11 @@ class IngestRanges(Ingest):
         if self._ranges.compare is not None:
             found = self._ranges.compare(self.table, version, found, staged)
         failpoint(Failpoint.STAGE_AFTER_WRITE, table=self.table.name)
-        report = IngestBatch(
-            context=self.context,
-            table=self.table,
-            rejects=self._rejects_contract,
-            stage=self.stage.name_in_rejects,
-            folders=(Folders(source=self._ranges.source, path=staged, format=self._ranges.format),),
-            records=self.source.records,
-            plan=BatchPlan(batch_id=version + 1, files=self._files_of(found, staged), wanted=found.read),
-            staging=folder,
-        ).write()
+        report = self._write(
+            BatchPlan(batch_id=version + 1, files=self._files_of(found, staged), wanted=found.read),
+            (Folders(source=self._ranges.source, path=staged, format=self._ranges.format),),
+            folder,
+        )
         shutil.rmtree(staged, ignore_errors=True)
         give_back_freed_memory()
         logger.info(
@@ -181,7 +175,9 @@ class IngestRanges(Ingest):
 def _other_days(report: StepReport, days: Sequence[dt.date]) -> tuple[str, ...]:
     """Return a note on records of days that the run was not started for."""
     others = {
-        day: figures[READ] for day, figures in report.counts.items() if day not in days and figures[READ]
+        day: figures[READ]
+        for day, figures in report.counts.items()
+        if day is not None and day not in days and figures[READ]
     }
     if not others:
         return ()

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etl_assets.compute.freed_memory import give_back_freed_memory
@@ -21,7 +22,7 @@ from etl_assets.delta.write.create import ensure_table
 from etl_assets.ingest.ingest_batch import IngestBatch
 from etl_assets.ingest.pending_plan import PendingPlan, pending_plan, take_back
 from etl_assets.sources.batch_plan import BatchPlan
-from etl_assets.sources.landing import verify
+from etl_assets.sources.landing import Folders, verify
 from etl_assets.sources.ledger import Ledger
 from etl_assets.sources.objects.copies import local_copies
 from etl_assets.sources.source_files import Listing, SourceFile
@@ -180,23 +181,26 @@ class Ingest:
             staging_folder(self.table, plan.batch_id) as folder,
             local_copies(self.source.folders, plan.files, folder / "objects") as folders,
         ):
-            batch = IngestBatch(
-                context=self.context,
-                table=self.table,
-                rejects=self._rejects_contract,
-                stage=self.stage.name_in_rejects,
-                folders=folders,
-                records=self.source.records,
-                plan=plan,
-                staging=folder,
-            )
-            report = batch.write()
+            report = self._write(plan, folders, folder)
         give_back_freed_memory()
         Ledger.of(self.table).keep()
         logger.info(
             "%s: batch %d committed in %.1f s", self.table.name, plan.batch_id, time.monotonic() - started
         )
         return report
+
+    def _write(self, plan: BatchPlan, folders: tuple[Folders, ...], staging: Path) -> StepReport:
+        """Write the records of a planned batch."""
+        return IngestBatch(
+            context=self.context,
+            table=self.table,
+            rejects=self._rejects_contract,
+            stage=self.stage.name_in_rejects,
+            folders=folders,
+            records=self.source.records,
+            plan=plan,
+            staging=staging,
+        ).write()
 
 
 def batches_of(files: Iterable[SourceFile], max_bytes: int) -> Iterator[tuple[SourceFile, ...]]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from etl_assets.delta.log.cursor import read_cursors
+from etl_assets.ingest.pending_plan import committed_batch
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
@@ -47,5 +48,7 @@ def brought(pipeline: Pipeline, domain: FailureDomain) -> int:
     table = platform_table(stage.name, domain)
     if not stage.table.is_daily and stage.inputs:
         return min(read_cursors(table, name, [None])[None] for name in stage.inputs)
+    if not stage.keeps_records:
+        return committed_batch(table)
     snapshot = table.snapshot()
     return -1 if snapshot is None else max(snapshot.newest_batch_by_day().values(), default=-1)

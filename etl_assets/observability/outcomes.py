@@ -27,7 +27,7 @@ def outcomes_by_day(
     """
     counts: dict[str, Counter[str]] = {}
     accepted = Table(name=stage.name, domain=domain, contract=stage.table).snapshot()
-    if accepted is not None:
+    if accepted is not None and stage.keeps_records:
         for (day,), rows in accepted.rows_by("partition_date").items():
             counts.setdefault(day, Counter())[Outcome.ACCEPTED.value] += rows
     rejects = stage.rejects

@@ -327,6 +327,8 @@ def _was_judged(domain: FailureDomain, letter: DeadLetter, attempt: int, target:
 
 def _accepted(domain: FailureDomain, letter: DeadLetter, attempt: int, target: Stage) -> list[str]:
     """Return the id of the record that a source accepted of an attempt, if it did."""
+    if not target.keeps_records:
+        return []  # its table of rejected rows marks the attempt
     (source, *_) = domain.catalog.sources_of([target.name])
     (id_column, *_) = domain.catalog.table(source).merge_key
     table = platform_table(source, domain)

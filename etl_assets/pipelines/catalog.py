@@ -245,7 +245,11 @@ class Catalog:
         """Some tables and all that are made from them, each after those that it is made from."""
         found, ordered = set(names), []
         for stage in self.stages:
-            if stage.can_be_made_again and (stage.name in found or not found.isdisjoint(stage.inputs)):
+            # What became of a replay is only in the rejects of a stage that keeps no records.
+            goes_along = stage.name in found and not stage.keeps_records
+            if goes_along or (
+                stage.can_be_made_again and (stage.name in found or not found.isdisjoint(stage.inputs))
+            ):
                 ordered += [contract.name for contract in stage.undone]
                 found.update(ordered)
             else:

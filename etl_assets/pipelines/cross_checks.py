@@ -247,7 +247,7 @@ def _own_clash(file: PipelineFile, spec: PipelineSpec) -> Problem | None:
             f"no table can be named `{spec.table_name}`: Dagster keeps the name for itself",
             f"give it another name, such as `{spec.table_name}_rows`",
         )
-    expected = (4 if spec.tombstones_name is None else 5) + 2 * len(spec.sinks)
+    expected = (2 + 2 * spec.keeps_records) + (spec.tombstones_name is not None) + 2 * len(spec.sinks)
     if len(table_names(spec)) == expected:
         return None
     return file.problem(

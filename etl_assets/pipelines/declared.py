@@ -28,6 +28,7 @@ from etl_assets.contracts.tables.recurring_columns import COMMIT_STAMPS, label, 
 from etl_assets.contracts.tables.tombstones import tombstones_of
 from etl_assets.contracts.write_mode import WriteMode
 from etl_assets.errors import ContractError
+from etl_assets.pipelines.direct_load import problem_of_type
 from etl_assets.pipelines.partition_by import time_column
 from etl_assets.pipelines.spec import ColumnSpec, PipelineSpec
 from etl_assets.pipelines.transform_inputs import OF_RECORDS, inputs_of, label_of, united_columns
@@ -102,8 +103,14 @@ class DeclaredTables:
 
     @cached_property
     def rejects(self) -> TableContract:
-        """The table of records that were accepted and do not become rows of the table."""
-        return exceptions_of(self.table, read_from=self.source, name=f"{self.table.name}_rejects")
+        """The table of records that do not become rows of the table."""
+        read_from = self.source if self.spec.keeps_records else None
+        return exceptions_of(self.table, read_from=read_from, name=f"{self.table.name}_rejects")
+
+    @property
+    def of_source(self) -> TableContract:
+        """The table that the source is read into."""
+        return self.source if self.spec.keeps_records else self.table
 
     @cached_property
     def tombstones(self) -> TableContract | None:
@@ -117,7 +124,8 @@ class DeclaredTables:
         """All tables."""
         tombstones = () if self.tombstones is None else (self.tombstones,)
         of_sinks = (each for sink in self.deliveries for each in (sink, self.rejects_of(sink)))
-        return (self.source, self.source_rejects, self.table, self.rejects, *tombstones, *of_sinks)
+        records = (self.source, self.source_rejects) if self.spec.keeps_records else ()
+        return (*records, self.table, self.rejects, *tombstones, *of_sinks)
 
     @cached_property
     def deliveries(self) -> tuple[TableContract, ...]:
@@ -209,8 +217,10 @@ class DeclaredTables:
                 *(() if time is None else (time,)),
                 position(
                     OFFSET,
-                    "Offset of the record that the row is from.",
-                    derived_from=(f"{self.source.name}.offset",),
+                    "Offset of the record that the row is from."
+                    if self.spec.keeps_records
+                    else "Place in the order of arrival; numbers of rows that were rejected are left out.",
+                    derived_from=self._of_records("offset"),
                 ),
                 Column(BATCH_ID, "BIGINT", "The table's version that wrote the row.", rules=(AtLeast(0),)),
             ),
@@ -236,7 +246,7 @@ class DeclaredTables:
     def _column(self, name: str, column: ColumnSpec) -> Column:
         place = f"columns.{name}"
         with_rules = _at(place, lambda: tuple(_rules(column)))
-        return _at(
+        made = _at(
             place,
             lambda: Column(
                 name,
@@ -244,9 +254,16 @@ class DeclaredTables:
                 column.description or f"The field {column.from_ or name} of the record.",
                 nullable=not column.required,
                 rules=with_rules,
-                derived_from=(f"{self.source.name}.record",),
+                derived_from=self._of_records("record"),
             ),
         )
+        if not self.spec.keeps_records and (problem := problem_of_type(made)) is not None:
+            raise _wrong(place, problem, "choose a simple type, or remove keep_records")
+        return made
+
+    def _of_records(self, column: str) -> tuple[str, ...]:
+        """Return where a column comes from, if there is a table of records."""
+        return (f"{self.source.name}.{column}",) if self.spec.keeps_records else ()
 
     def _after(self, transform: Transform, columns: tuple[Column, ...], place: str) -> tuple[Column, ...]:
         """Return the columns of a transform's result."""

@@ -88,4 +88,7 @@ def _is_of_rows(name: str, base: Catalog, files: Sequence[PipelineFile]) -> bool
     if stage is not None:
         return stage.name == name and not stage.delivers
     declared = (each.spec for each in files if each.spec is not None)
-    return any(name in (each.table_name, each.source_table_name) for each in declared)
+    return any(
+        name == each.table_name or (each.keeps_records and name == each.source_table_name)
+        for each in declared
+    )

@@ -314,6 +314,16 @@ class SqlSource(Spec):
             ),
         ),
     ] = None
+    keep_records: Annotated[
+        bool,
+        Field(
+            description=(
+                "`false` loads rows straight into the table, as typed columns, and keeps no table"
+                " `<name>_source` of records: several times faster, but rows cannot be made again without"
+                " the database. For incremental loads from PostgreSQL into a table with keys"
+            )
+        ),
+    ] = True
     max_record_bytes: Annotated[
         int, Field(ge=1_024, le=16_777_216, description="longer records are dead letters")
     ] = 1_048_576

@@ -23,6 +23,7 @@ from etl_assets.contracts.write_mode import WriteMode
 from etl_assets.pipelines.dagster_names import owner
 from etl_assets.pipelines.debezium_spec import DebeziumSource
 from etl_assets.pipelines.deleted_rows import expect_deletes, field_of_gone_rows
+from etl_assets.pipelines.direct_load import expect_direct_load
 from etl_assets.pipelines.files_spec import FilesSource
 from etl_assets.pipelines.log_changes import applied, expect_fit, is_applied, log_of
 from etl_assets.pipelines.partition_by import PartitionByOrName
@@ -183,8 +184,8 @@ IS_GONE = f"coalesce({DELETED_COLUMN}, false)"
 class PipelineSpec(Spec):
     """A pipeline: records of a source become the rows of a table.
 
-    The source's records are kept as they came in the table `<name>_source`. Records that are not accepted are
-    dead letters.
+    The source's records are kept as they came in the table `<name>_source`, unless the source says
+    `keep_records: false`. Records that are not accepted are dead letters.
     """
 
     name: Name
@@ -229,6 +230,12 @@ class PipelineSpec(Spec):
         return self
 
     @model_validator(mode="after")
+    def _records_are_kept_where_needed(self) -> PipelineSpec:
+        if isinstance(self.source, SqlSource) and not self.source.keep_records:
+            expect_direct_load(self, self.source)
+        return self
+
+    @model_validator(mode="after")
     def _rows_that_are_gone_are_deleted(self) -> PipelineSpec:
         """Let the table apply the deletes that the source reports, by a column that it does not store."""
         table = self.table
@@ -264,6 +271,11 @@ class PipelineSpec(Spec):
             object.__setattr__(self, "table", self.table.model_copy(update=applied(self.table, log)))
         object.__setattr__(self, "columns", {**self.columns, **added})
         return self
+
+    @property
+    def keeps_records(self) -> bool:
+        """Whether there is a table with the accepted records; if not, rows go straight into the table."""
+        return not isinstance(self.source, SqlSource) or self.source.keep_records
 
     @property
     def table_name(self) -> str:

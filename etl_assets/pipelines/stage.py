@@ -47,6 +47,8 @@ class Stage:
         source: Returns the files that it reads, of an installation and the domain it is placed in; None: it
             reads tables, or something else.
         label: Its name in the table of its rejected rows, and in dead letters. Empty: the name of its table.
+        keeps_records: Whether the table of a stage that reads a source has each accepted record, with its
+            place. Otherwise the table of rejected rows says which replays were accepted.
         takes_replays: Whether a record that it rejected is replayed to it, with its input row. Otherwise the
             record is replayed to the source of its pipeline, as a new one.
         owners: Owners of its asset. Empty: the platform file's.
@@ -74,6 +76,7 @@ class Stage:
     undo_of_rejects: UndoPolicy = field(default_factory=UndoPolicy)
     source: OpenSource | None = None
     label: str = ""
+    keeps_records: bool = True
     takes_replays: bool = False
     owners: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ("pyspark", "deltalake")

@@ -49,16 +49,10 @@ def table_names(spec: PipelineSpec) -> dict[str, Path]:
         for deliveries in [deliveries_name(table, sink.sink_name)]
         for name in (deliveries, f"{deliveries}_rejects")
     }
-    return (
-        {
-            table: own,
-            f"{table}_rejects": own,
-            source: ("name",),
-            f"{source}_rejects": ("name",),
-        }
-        | tombstones
-        | of_sinks
-    )
+    records: dict[str, Path] = {}
+    if spec.keeps_records:
+        records = {source: ("name",), f"{source}_rejects": ("name",)}
+    return {table: own, f"{table}_rejects": own} | records | tombstones | of_sinks
 
 
 def lookups(spec: PipelineSpec) -> Iterator[tuple[Path, str]]:

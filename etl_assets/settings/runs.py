@@ -69,6 +69,15 @@ class WorkerSettings(Section):
             " another",
         ),
     ] = 2
+    parallel_copies: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=64,
+            description="captured tables whose rows are copied at the same time, beside the `parallel`"
+            " pipelines, so that copies keep no other table waiting",
+        ),
+    ] = 2
     batch_interval_seconds: Annotated[
         float,
         Field(
@@ -113,6 +122,11 @@ class WorkerSettings(Section):
             " however many micro-batches there were",
         ),
     ] = 60.0
+
+    @property
+    def threads(self) -> int:
+        """Micro-batches that may be under way at the same time."""
+        return self.parallel + self.parallel_copies
 
     @property
     def batch_bytes_of_each(self) -> int:

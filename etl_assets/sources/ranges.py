@@ -7,7 +7,7 @@ files (`landing.py`), and what happens with the records (`ingest/`).
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -82,11 +82,16 @@ class Lag:
         records: About how many records; None if the source cannot say.
         oldest: Time of the first of them, None if there is none or it is not known.
         first_day: The first day that they will be read under, where it is not the day of `oldest`.
+        is_copy: Whether rows of a first copy are next, which take long.
+        is_same: Without records: returns whether there is still none, at less cost than another look. It
+            may return false without a reason; None: the source cannot say.
     """
 
     records: int | None
     oldest: dt.datetime | None
     first_day: dt.date | None = None
+    is_copy: bool = False
+    is_same: Callable[[], bool] | None = field(default=None, compare=False)
 
 
 class RangeSource(Protocol):

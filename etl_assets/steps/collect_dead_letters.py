@@ -94,7 +94,9 @@ class CollectDeadLetters:
         incoming = _union(refused, stored.drop("batch_id").limit(0))
         replayed = _union(
             [
-                (self._delivered if stage.delivers else self._accepted)(readings, stage, whole)
+                (self._accepted if stage.source and stage.keeps_records else self._marked)(
+                    readings, stage, whole
+                )
                 for stage in self._stages
                 if stage.delivers or stage.source is not None
             ],
@@ -139,8 +141,11 @@ class CollectDeadLetters:
         )
         return _attempts(rows.unionByName(again.drop("outcome")), is_final=False)
 
-    def _delivered(self, readings: dict[str, Changes], stage: Stage, after: After) -> DataFrame:
-        """Return the dead letters and attempts whose rows a target took, or needs no more."""
+    def _marked(self, readings: dict[str, Changes], stage: Stage, after: After) -> DataFrame:
+        """Return the dead letters and attempts that the table of rejected rows marks as replayed.
+
+        Their rows a target took or needs no more, or a table without records got them.
+        """
         from pyspark.sql import functions as F
 
         assert stage.rejects is not None  # a target may reject rows

@@ -25,7 +25,9 @@ def dead_letters_pipeline(pipelines: Sequence[Pipeline]) -> Pipeline:
     # What a stage accepts closes a dead letter, so the table follows these tables as well. A day without
     # rejects has no dead letters, and leaves no cursor.
     accepted = tuple(
-        stage.name for stage in stages if stage.rejects is not None and (stage.source or stage.takes_replays)
+        stage.name
+        for stage in stages
+        if stage.rejects is not None and ((stage.source and stage.keeps_records) or stage.takes_replays)
     )
     return Pipeline(
         name="dead_letters",

@@ -32,48 +32,17 @@ def declared_pipeline(tables: DeclaredTables) -> Pipeline:
         ContractError: parts of the declaration contradict each other.
     """
     spec = tables.spec
-    kept = UndoPolicy(
-        refusal="its records were acknowledged, and their files would not be read again",
-        fix=f"to make the rows of {tables.table.name} again: `etl-assets reprocess --tables"
-        f" {tables.table.name}`",
-    )
     opened = source_opener(tables)
+    direct = not spec.keeps_records
     return Pipeline(
         name=spec.name,
         sensor=spec.sensor_name,
         schedule=None if spec.schedule is None else spec.schedule.value,
         priority=spec.priority,
-        invariants=(has_dense_offsets(tables.source.name),),
-        history=_history(tables, opened),
-        traced=_traced(tables),
-        path=(
-            Stage(
-                table=tables.source,
-                build_step=_ingest(tables),
-                group=spec.name,
-                placement=PlacementClass.INGEST,
-                source=opened,
-                follows=tuple(name for _, name in followed(spec)),
-                rejects=tables.source_rejects,
-                undo=kept,
-                undo_of_rejects=kept,
-                owners=spec.owners,
-            ),
-            Stage(
-                table=tables.table,
-                build_step=_load(tables),
-                group=spec.name,
-                inputs=(tables.source.name,),
-                lookups=tuple(dict.fromkeys(name for _, name in lookups(spec))),
-                rejects=tables.rejects,
-                tombstones=tables.tombstones,
-                undo_of_rejects=UndoPolicy(
-                    refusal=f"it belongs to the rows of {tables.table.name}",
-                    fix=f"restore {tables.table.name}, or reprocess it: the rejected rows go along",
-                ),
-                owners=spec.owners,
-            ),
-        ),
+        invariants=() if direct else (has_dense_offsets(tables.source.name),),
+        history=None if direct else _history(tables, opened),
+        traced=None if direct else _traced(tables),
+        path=(_direct(tables, opened),) if direct else _by_records(tables, opened),
         derived=tuple(
             delivery_stage(
                 sink,
@@ -88,16 +57,74 @@ def declared_pipeline(tables: DeclaredTables) -> Pipeline:
     )
 
 
+def _by_records(tables: DeclaredTables, opened: OpenSource) -> tuple[Stage, ...]:
+    """Return the stages of a pipeline that keeps records."""
+    spec = tables.spec
+    kept = UndoPolicy(
+        refusal="its records were acknowledged, and their files would not be read again",
+        fix=f"to make the rows of {tables.table.name} again: `etl-assets reprocess --tables"
+        f" {tables.table.name}`",
+    )
+    return (
+        Stage(
+            table=tables.source,
+            build_step=_ingest(tables),
+            group=spec.name,
+            placement=PlacementClass.INGEST,
+            source=opened,
+            follows=tuple(name for _, name in followed(spec)),
+            rejects=tables.source_rejects,
+            undo=kept,
+            undo_of_rejects=kept,
+            owners=spec.owners,
+        ),
+        Stage(
+            table=tables.table,
+            build_step=_load(tables),
+            group=spec.name,
+            inputs=(tables.source.name,),
+            lookups=tuple(dict.fromkeys(name for _, name in lookups(spec))),
+            rejects=tables.rejects,
+            tombstones=tables.tombstones,
+            undo_of_rejects=UndoPolicy(
+                refusal=f"it belongs to the rows of {tables.table.name}",
+                fix=f"restore {tables.table.name}, or reprocess it: the rejected rows go along",
+            ),
+            owners=spec.owners,
+        ),
+    )
+
+
+def _direct(tables: DeclaredTables, opened: OpenSource) -> Stage:
+    """Return the one stage of a pipeline that keeps no records."""
+    name = tables.table.name
+    kept = UndoPolicy(
+        refusal="it is loaded with keep_records: false, so there are no records to make its rows from again",
+        fix=f"to load the rows again from the source, give the table another name than {name} (`table.name`)",
+    )
+    return Stage(
+        table=tables.table,
+        build_step=_ingest(tables),
+        group=tables.spec.name,
+        placement=PlacementClass.INGEST,
+        source=opened,
+        keeps_records=False,
+        rejects=tables.rejects,
+        undo=kept,
+        undo_of_rejects=kept,
+        owners=tables.spec.owners,
+    )
+
+
 def _ingest(tables: DeclaredTables) -> BuildStep:
     connection = getattr(tables.spec.source, "connection", None)
 
     def build(arguments: StepArguments) -> Step:
         from etl_assets.steps.connection_slots import limited
 
-        step = ingest_files(tables.source.name)(arguments)
-        return limited(
-            step, arguments.settings, arguments.context, table=tables.source.name, connection=connection
-        )
+        name = tables.of_source.name
+        step = ingest_files(name, None if tables.spec.keeps_records else tables)(arguments)
+        return limited(step, arguments.settings, arguments.context, table=name, connection=connection)
 
     return build
 

@@ -64,7 +64,7 @@ from etl_assets.transforms.typed_records import typed_records
 
 if TYPE_CHECKING:
     import numpy as np
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from etl_assets.delta.snapshot import Snapshot
     from etl_assets.delta.table import Table
@@ -280,7 +280,7 @@ class _Load:
         """Commit the rows, and return how many stored rows truncates remove among those that are deleted."""
         snapshot = self.table.snapshot(base)
         assert snapshot is not None  # `base` is a version of the table
-        within = self._known_within(last)
+        within = range_of_keys(self.tables, last)
         if last.plain is not None:
             here = PlainCommit(
                 context=self.context,
@@ -290,7 +290,7 @@ class _Load:
                 transaction=self.transaction,
                 cursors=self.cursors,
                 tombstones=self.tombstones,
-                upsert=self._upsert(),
+                upsert=upsert_of(self.tables),
                 folder=self.folder,
             )
             if (found := here.run(last.plain, within)) is not None:
@@ -302,7 +302,7 @@ class _Load:
                 rows=rows,
                 base_version=base,
                 transaction=self.transaction,
-                upsert=self._upsert(),
+                upsert=upsert_of(self.tables),
                 cursors=self.cursors,
                 deterministic=True,
                 known_within=within,
@@ -313,9 +313,7 @@ class _Load:
 
     def _rows_to_merge(self, last: StagedLoad, base: Snapshot) -> tuple[DataFrame, int]:
         """Return the rows of the MERGE, and how many of them are deletes of rows that a truncate removes."""
-        from pyspark.sql import functions as F
-
-        contract, spec = self.tables.table, self.tables.spec.table
+        spec = self.tables.spec.table
         rows = last.going_on(self.context.spark, self.tables)
         flags, truncated = (), 0
         if self.tombstones is not None:
@@ -323,15 +321,7 @@ class _Load:
             flags = (IS_DELETED,)
         elif spec.write_mode.by_key:
             rows = newest_of_each_key(rows, spec, ties=self.tables.may_repeat_records)
-        rows = with_time_partition(rows, spec.partition_by)
-        rows = rows.withColumn(BATCH_ID, F.lit(base.version + 1).cast("bigint")).select(
-            *contract.names, *flags
-        )
-        check_schema(contract, rows.drop(*flags).schema)
-        # Columns that are no longer declared stay in the table; a row written now has no value there.
-        former = [field for field in stored_columns(base).fields if field.name not in contract.names]
-        rows = rows.withColumns({field.name: F.lit(None).cast(field.dataType) for field in former})
-        return rows, truncated
+        return _with_columns_of(rows, self.tables, base, flags), truncated
 
     def _changes(
         self, rows: DataFrame, last: StagedLoad, tombstones: Tombstones, base: int
@@ -353,28 +343,6 @@ class _Load:
         # Delta's figures do not tell these from other deletes. Truncates are rare.
         return newest.unionByName(gone, allowMissingColumns=True), gone.count()
 
-    def _upsert(self) -> UpsertSpec:
-        contract, spec = self.tables.table, self.tables.spec.table
-        is_upsert = spec.write_mode.keeps_newest
-        return UpsertSpec(
-            merge_key=contract.merge_key,
-            ordering=(spec.sequence_by or OFFSET) if is_upsert else None,
-            tie_breaker=OFFSET if is_upsert and spec.sequence_by else None,
-            delta_partition=next(iter(contract.delta_partition), None),
-            insert_only=not is_upsert,
-            deleted_by=None if self.tombstones is None else IS_DELETED,
-        )
-
-    def _known_within(self, last: StagedLoad) -> Within | None:
-        """Return the range of the first key of the rows, where it tells which files may have them."""
-        key = self.tables.table.column(self.tables.table.merge_key[0])
-        low, high = last.figures["low"], last.figures["high"]
-        if not last.figures["rows"]:
-            return ()
-        if last.figures.get("truncates"):
-            return None
-        return ({key.name: (low, high)},) if key.type in BOUNDED_TYPES else None
-
     def _read_table(self, name: str) -> DataFrame:
         """Return the newest rows of another table, none if it does not exist yet."""
         table = self.context.table(name)
@@ -383,6 +351,54 @@ class _Load:
         if version < 0:
             return frame_of(self.context.spark, [], struct_type(table.contract))
         return table.read(self.context.spark, version)
+
+
+def upsert_of(tables: DeclaredTables) -> UpsertSpec:
+    """Return how rows are merged into a pipeline's table."""
+    contract, spec = tables.table, tables.spec.table
+    is_upsert = spec.write_mode.keeps_newest
+    return UpsertSpec(
+        merge_key=contract.merge_key,
+        ordering=(spec.sequence_by or OFFSET) if is_upsert else None,
+        tie_breaker=OFFSET if is_upsert and spec.sequence_by else None,
+        delta_partition=next(iter(contract.delta_partition), None),
+        insert_only=not is_upsert,
+        deleted_by=None if tables.tombstones is None else IS_DELETED,
+    )
+
+
+def range_of_keys(tables: DeclaredTables, last: StagedLoad) -> Within | None:
+    """Return the range of the first key of staged rows, where it tells which files may have them."""
+    key = tables.table.column(tables.table.merge_key[0])
+    low, high = last.figures["low"], last.figures["high"]
+    if not last.figures["rows"]:
+        return ()
+    if last.figures.get("truncates"):
+        return None
+    return ({key.name: (low, high)},) if key.type in BOUNDED_TYPES else None
+
+
+def frame_to_merge(
+    spark: SparkSession, tables: DeclaredTables, last: StagedLoad, base: Snapshot
+) -> DataFrame:
+    """Return staged rows for Delta's MERGE, one of each key, of a table that deletes no rows."""
+    rows = newest_of_each_key(last.going_on(spark, tables), tables.spec.table, ties=False)
+    return _with_columns_of(rows, tables, base, ())
+
+
+def _with_columns_of(
+    rows: DataFrame, tables: DeclaredTables, base: Snapshot, flags: Sequence[str]
+) -> DataFrame:
+    """Return rows with the columns of the stored table, and some flags."""
+    from pyspark.sql import functions as F
+
+    contract = tables.table
+    rows = with_time_partition(rows, tables.spec.table.partition_by)
+    rows = rows.withColumn(BATCH_ID, F.lit(base.version + 1).cast("bigint")).select(*contract.names, *flags)
+    check_schema(contract, rows.drop(*flags).schema)
+    # Columns that are no longer declared stay in the table; a row written now has no value there.
+    former = [field for field in stored_columns(base).fields if field.name not in contract.names]
+    return rows.withColumns({field.name: F.lit(None).cast(field.dataType) for field in former})
 
 
 def _by_spark(stages: Sequence[StagedLoad]) -> list[DataFrame]:

@@ -163,7 +163,7 @@ def one_of_each_key(
     import numpy as np
     import pyarrow.compute as pc
 
-    if rows.select(keys).group_by(list(keys)).aggregate([]).num_rows == rows.num_rows:
+    if _number_of(rows.select(keys)) == rows.num_rows:
         return None
     by_order = [(name, "descending") for name in order[:-1]]
     by_offset = (order[-1], "descending" if newest else "ascending")
@@ -176,6 +176,16 @@ def one_of_each_key(
         differs = pc.call_function("not_equal", [column.slice(1), column.slice(0, rows.num_rows - 1)])
         is_first[1:] |= differs.to_numpy()
     return np.sort(places.to_numpy()[is_first]).astype(np.int64)
+
+
+def _number_of(keys: pa.Table) -> int:
+    """Return how many different keys there are; none is null."""
+    import numpy as np
+    import pyarrow as pa
+
+    if keys.num_columns == 1 and pa.types.is_integer(keys.schema.field(0).type):
+        return len(np.unique(keys.column(0).to_numpy()))  # several times faster than groups
+    return keys.group_by(keys.column_names).aggregate([]).num_rows
 
 
 def _with_one_of(

@@ -7,9 +7,9 @@ rows stand (`new_keys.py`, `known_keys.py`, `newest_changes.py`, `known_tombston
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.spark_types import struct_type
 from etl_assets.delta.read.range_predicate import Within
@@ -49,6 +49,8 @@ class PlainCommit:
         tombstones: The table's tombstones; None if it does not apply changes.
         upsert: Keys and order of the table.
         folder: Folder for staged rows.
+        transactions: Other transaction ids to set with the commit, such as positions in a source.
+        facts: Facts to keep with the commit.
     """
 
     context: StepContext
@@ -60,6 +62,8 @@ class PlainCommit:
     tombstones: Tombstones | None
     upsert: UpsertSpec
     folder: Path
+    transactions: Mapping[str, int] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     def run(self, plain: PlainRows, within: Within | None) -> tuple[Commit, int] | None:
         """Commit staged rows, and return how many stored rows truncates remove among those that are deleted.
@@ -121,6 +125,8 @@ class PlainCommit:
             write=known.write,
             transaction=self.transaction,
             cursors=self.cursors,
+            transactions=self.transactions,
+            facts=self.facts,
         )
         return commit_rewrite(self.table, write, wait_seconds=self.context.lock_wait_seconds)
 
@@ -131,6 +137,8 @@ class PlainCommit:
             transaction=self.transaction,
             upsert=replace(self.upsert, deleted_by=None),
             cursors=self.cursors,
+            transactions=self.transactions,
+            facts=self.facts,
             known_within=(),
             files=new.write,
         )

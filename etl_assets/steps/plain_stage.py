@@ -265,9 +265,14 @@ def plain_stage(tables: DeclaredTables, *, batch_id: int, after: int, folder: Pa
 
     Spark does transforms, values of nested types, and conditions for deletes that Arrow does not know.
     """
-    spec, contract = tables.spec.table, tables.table
-    if tables.spec.transforms:
+    if tables.spec.transforms or (records := plain_records(tables)) is None:
         return None
+    return PlainStage(tables=tables, records=records, batch_id=batch_id, after=after, folder=folder)
+
+
+def plain_records(tables: DeclaredTables) -> PlainRecords | None:
+    """Return the columns of a pipeline's plain records; None if Spark takes all records."""
+    spec, contract = tables.spec.table, tables.table
     if any(contract.column(name).type not in SPELT_TYPES for name in contract.delta_partition):
         return None
     kinds = None
@@ -275,12 +280,9 @@ def plain_stage(tables: DeclaredTables, *, batch_id: int, after: int, folder: Pa
         return None
     required = {*spec.keys, *(tables.order[:1] if tables.tombstones is not None else ())} - {OFFSET}
     laid_out_by = None if spec.partition_by is None or spec.partition_by.by else spec.partition_by.name
-    records = PlainRecords.of(
+    return PlainRecords.of(
         record_columns(tables), frozenset(required), kinds=kinds, laid_out_by=_text(contract, laid_out_by)
     )
-    if records is None:
-        return None
-    return PlainStage(tables=tables, records=records, batch_id=batch_id, after=after, folder=folder)
 
 
 def _text(contract: TableContract, name: str | None) -> str | None:

@@ -104,6 +104,15 @@ class PlainRecords:
             positions.append(first + np.flatnonzero(is_plain.to_numpy(zero_copy_only=False)))
         return pa.concat_tables(tables), pa.array(np.concatenate(positions))
 
+    def rules_hold(self, rows: pa.Table) -> pa.Array:
+        """Return which of some typed rows have what the columns require and break no rule."""
+        import pyarrow as pa
+
+        found = [pa.repeat(pa.scalar(True), rows.num_rows)]
+        for each in self.columns:
+            found += self._rules(each.column, rows.column(each.column.name).combine_chunks())
+        return reduce(_and, found)
+
     def _pieces(self, records: pa.Array) -> Iterator[tuple[int, pa.Table, pa.Array]]:
         """Yield what could be read: the position of its first record, the columns, and which are plain."""
         import pyarrow as pa

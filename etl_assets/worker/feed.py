@@ -23,6 +23,9 @@ class Feed:
         left_behind: Days that are unfinished on its path.
         found: What the last look at its source found; None if it failed.
         waits: Whether the last step of its source found no slot of a connection.
+        is_copying: Whether rows of a first copy are next, which other threads take.
+        is_handed_over: Whether the last look found that a copy begins.
+        rests: Whether there was nothing to do in its last turn, and its source says when there is something.
     """
 
     pipeline: Pipeline
@@ -31,6 +34,9 @@ class Feed:
     left_behind: frozenset[dt.date] = frozenset()
     found: Watched | None = None
     waits: bool = False
+    is_copying: bool = False
+    is_handed_over: bool = False
+    rests: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
 
     def __str__(self) -> str:
@@ -46,6 +52,25 @@ class Feed:
         with self._lock:
             left, self.left_behind = self.left_behind, frozenset()
         return tuple(sorted(left))
+
+    def note_copy(self, is_copying: bool) -> None:
+        """Note whether rows of a first copy are next."""
+        self.is_handed_over, self.is_copying = is_copying and not self.is_copying, is_copying
+
+    @property
+    def says_when(self) -> bool:
+        """Whether its source says when there is something again, after a look that found nothing."""
+        return self.found is not None and self.found.lag is not None and self.found.lag.is_same is not None
+
+    @property
+    def has_news(self) -> bool:
+        """Whether a feed that rests may have something to do by now.
+
+        Raises:
+            EtlAssetsError, OSError: the source cannot be looked at now.
+        """
+        lag = None if self.found is None else self.found.lag
+        return bool(self.left_behind) or lag is None or lag.is_same is None or not lag.is_same()
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -64,3 +89,13 @@ def feeds_of(catalog: Catalog, before: Iterable[Feed] = ()) -> tuple[Feed, ...]:
         for pipeline in sorted(catalog.pipelines, key=lambda each: -each.priority)
         if pipeline.path
     )
+
+
+def feed_with(feeds: Iterable[Feed], table: str) -> Feed | None:
+    """Return the feed whose path has a table."""
+    return next((feed for feed in feeds if table in feed.path), None)
+
+
+def entry_of(feeds: Iterable[Feed], table: str) -> str:
+    """Return the table under which days back off: that at which they enter the path, or the table."""
+    return table if (feed := feed_with(feeds, table)) is None else feed.path[0]

@@ -35,6 +35,7 @@ def look_at_source(feed: Feed, settings: Settings) -> Watched:
         ),
     )
     feed.cursor, feed.found = found.cursor, found
+    feed.note_copy(found.lag is not None and found.lag.is_copy)
     for day, why in found.unreadable.items():
         if feed.unreadable.get(day) != why:
             logger.warning("%s: %s: %s", source.name, day, why)

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from etl_assets.errors import EtlAssetsError
 from etl_assets.steps.step import logger
 from etl_assets.worker.feed import Feed
 
 LOOKUP_WAIT_SECONDS = 10.0
 """How long a turn of a pipeline holds back those that look values up in its tables."""
+REST_SECONDS = 30.0
+"""How long a pipeline rests whose source says when there is something new: then it is looked at anyway."""
 LONG_SECONDS = 900.0
 """A turn that takes longer is reported once."""
 _IDLE_SECONDS = 1.0
@@ -60,6 +63,12 @@ def next_turn(
     return min(due, key=lambda each: (each.round, -each.priority, each.began), default=None)
 
 
+def thread_names(parallel: int, copies: int) -> dict[str, bool]:
+    """Return the names of the threads that take turns, and whether each takes those of copies."""
+    paths = ("path", *(f"path {number}" for number in range(1, parallel)))  # the first has the main session
+    return dict.fromkeys(paths, False) | {f"copy {number}": True for number in range(copies)}
+
+
 class Turns:
     """Give pipelines to threads, one turn after another. Each pipeline has one thread at a time.
 
@@ -95,16 +104,19 @@ class Turns:
             }
             self._changed.notify_all()
 
-    def take(self) -> Feed | None:
+    def take(self, *, copies: bool = False) -> Feed | None:
         """Return the pipeline whose turn is next, once there is one. Call `done` after its turn.
+
+        Args:
+            copies: Whether it is one of those whose first copy is under way, or one of the others.
 
         Returns:
             None after a while without one, so that the caller can look at other things, and after `end`.
         """
         with self._changed:
-            if not self._is_over and self._choose() is None:
-                self._changed.wait(self._seconds_to_next())
-            if self._is_over or (chosen := self._choose()) is None:
+            if not self._is_over and self._choose(copies) is None:
+                self._changed.wait(self._seconds_to_next(copies))
+            if self._is_over or (chosen := self._choose(copies)) is None:
                 return None
             now = self._clock()
             self._round = max(self._round, chosen.round)
@@ -112,13 +124,48 @@ class Turns:
                 chosen, round=self._round + 1, began=now, due_at=now + self._interval
             )
             self._busy[chosen.name] = now
-            return self._feeds[chosen.name]
+            feed = self._feeds[chosen.name]
+            feed.rests = feed.is_handed_over = False
+            return feed
 
     def done(self, name: str) -> None:
-        """End the turn of a pipeline."""
+        """End the turn of a pipeline. If it rests, its next one begins after `wake`, or `REST_SECONDS`."""
         with self._changed:
             del self._busy[name]
+            if (feed := self._feeds.get(name)) is not None:
+                now = self._clock()
+                if feed.rests:
+                    self._turns[name] = replace(self._turns[name], due_at=now + REST_SECONDS)
+                elif feed.is_handed_over:
+                    self._turns[name] = replace(self._turns[name], due_at=now)
             self._reported.discard(name)
+            self._changed.notify_all()
+
+    def wake_up(self) -> None:
+        """Wake the pipelines that rest and may have something to do by now."""
+        found = []
+        for feed in self.resting():
+            try:
+                if feed.has_news:
+                    found.append(feed.pipeline.name)
+            except (EtlAssetsError, OSError):
+                found.append(feed.pipeline.name)  # its turn says what it is
+                break
+        if found:
+            self.wake(found)
+
+    def resting(self) -> list[Feed]:
+        """Return the pipelines that rest."""
+        with self._changed:
+            return [feed for name, feed in self._feeds.items() if feed.rests and name not in self._busy]
+
+    def wake(self, names: Iterable[str]) -> None:
+        """Let the next turns of some pipelines begin now."""
+        with self._changed:
+            now = self._clock()
+            for name in names:
+                if name in self._turns and self._turns[name].due_at > now:
+                    self._turns[name] = replace(self._turns[name], due_at=now)
             self._changed.notify_all()
 
     def end(self) -> None:
@@ -142,14 +189,19 @@ class Turns:
                     self._reported.add(name)
                     logger.warning("%s: a micro-batch has been under way for %.0f s", name, seconds)
 
-    def _choose(self) -> PipelineTurns | None:
+    def _choose(self, copies: bool) -> PipelineTurns | None:
         now = self._clock()
-        waiting = (each for name, each in self._turns.items() if name not in self._busy)
         recent = {name for name, began in self._busy.items() if now - began < LOOKUP_WAIT_SECONDS}
-        return next_turn(waiting, now, held_back_by=recent)
+        return next_turn(self._waiting(copies), now, held_back_by=recent)
 
-    def _seconds_to_next(self) -> float:
+    def _waiting(self, copies: bool) -> Iterator[PipelineTurns]:
+        """Yield the pipelines that no thread works on, of those that are copied or of the others."""
+        for name, each in self._turns.items():
+            if name not in self._busy and self._feeds[name].is_copying is copies:
+                yield each
+
+    def _seconds_to_next(self, copies: bool) -> float:
         """Return how long to wait, if no turn ends before."""
         now = self._clock()
-        due = (each.due_at - now for name, each in self._turns.items() if name not in self._busy)
-        return min((each for each in due if each > 0), default=_IDLE_SECONDS)
+        due = (each.due_at - now for each in self._waiting(copies))
+        return min([each for each in due if each > 0] + [_IDLE_SECONDS])

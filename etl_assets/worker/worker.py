@@ -4,13 +4,14 @@ Each thread has one task, so that none waits for another:
 
 - "path", as many as `worker.parallel` says: each takes the records of a source along the path of its
   pipeline for one micro-batch, then those of the pipeline whose turn is next (`turns.py`);
+- "copy", as many as `worker.parallel_copies` says: the same for captured tables that are being copied;
+- "resting" gives turns to pipelines whose source says that there is something again;
 - "derived" brings the derived tables of all pipelines up to date, in a Spark session of its own;
 - "sinks" starts a thread for each sink that lacks something (`deliveries.py`);
 - "schedules" asks for runs whose time has come (`scheduled_runs.py`), "control" claims runs, and looks at
   which pipelines are paused, canceled or failed (`carried_runs.py`);
 - "captures" looks for new and changed tables of captures (`capture_watch.py`);
-- "reports" reports to Dagster;
-- the main thread takes up changed declarations, and waits for signals.
+- "reports" reports to Dagster; the main thread takes up changed declarations, and waits for signals.
 
 New and unfinished work is read from the tables each time, so that no correctness depends on this process's
 memory.
@@ -39,7 +40,7 @@ from etl_assets.worker.capture_watch import CaptureWatch
 from etl_assets.worker.carried_runs import CarriedRuns
 from etl_assets.worker.deliveries import Deliveries
 from etl_assets.worker.failed_work import FailedWork
-from etl_assets.worker.feed import Feed, feeds_of
+from etl_assets.worker.feed import Feed, entry_of, feed_with, feeds_of
 from etl_assets.worker.invariant_watch import InvariantWatch
 from etl_assets.worker.lease import Lease, lease
 from etl_assets.worker.limit_watch import LimitWatch
@@ -52,7 +53,7 @@ from etl_assets.worker.session import Session
 from etl_assets.worker.signals import interrupted_by
 from etl_assets.worker.source_look import look_at_source
 from etl_assets.worker.step_runner import StepOutcome, StepRunner
-from etl_assets.worker.turns import Turns
+from etl_assets.worker.turns import Turns, thread_names
 
 if TYPE_CHECKING:
     from etl_assets.delta.run_token import RunToken
@@ -136,12 +137,16 @@ class Worker:
                     self._started("derived", self._bring_up_to_date, self._pace.derived_interval_seconds),
                     self._started("sinks", self._deliveries.look, self._pace.batch_interval_seconds),
                     self._started("captures", CaptureWatch(self._settings, self._failures.alert).look, 1.0),
+                    self._started("resting", self._turns.wake_up, 1.0),
                     self._started("reports", self._reports.tell, self._pace.report_interval_seconds),
                 ]
                 self._give_turns()
-                for name in ("path", *(f"path {number}" for number in range(1, self._pace.parallel))):
-                    take_turn = partial(self._take_turn, self._crew(name, held.alive), held)
+                for name, copies in thread_names(self._pace.parallel, self._pace.parallel_copies).items():
+                    take_turn = partial(self._take_turn, self._crew(name, held.alive), held, copies)
                     threads.append(self._started(name, take_turn, 0.0))
+                threads.append(
+                    self._started("resting", self._turns.wake_up, self._pace.batch_interval_seconds)
+                )
                 self._carry_on(held)
             except KeyboardInterrupt:
                 logger.warning("leaving: what has begun is cancelled, and done by the next run or worker")
@@ -152,7 +157,7 @@ class Worker:
         """Look after the threads until one of them ends the process."""
         while self._lost is None:
             began = time.monotonic()
-            if self._turns.under_way < self._pace.parallel:  # otherwise each step gives a sign of life
+            if self._turns.under_way < self._pace.threads:  # otherwise each step gives a sign of life
                 held.alive()
             self._take_up_declarations()
             self._limits.look()
@@ -166,9 +171,9 @@ class Worker:
         self._behind()
         self._turns.follow(self._feeds, self._catalog.looked_up_by)
 
-    def _take_turn(self, crew: StepRunner, held: Lease) -> None:
+    def _take_turn(self, crew: StepRunner, held: Lease, copies: bool) -> None:
         """Take a turn of the next pipeline. An error that nothing expects lets that pipeline back off."""
-        if (feed := self._turns.take()) is None:
+        if (feed := self._turns.take(copies=copies)) is None:
             return
         try:
             self._follow(crew, feed, held)
@@ -200,6 +205,7 @@ class Worker:
                     self._runs.add_batch(name, time.monotonic() - began)
                 if not is_paused and not feed.waits:
                     self._ends.end_after_batch(feed, run, read_nothing=not is_batch)
+            feed.rests = run is None and not days and not is_paused and feed.says_when
         self._runs.wait_for_look(name)
 
     def _try_all_at_once(self, pipeline: str) -> None:
@@ -207,6 +213,7 @@ class Worker:
         for found in (each for each in self._catalog.pipelines if each.name == pipeline):
             self._failures.forget(found.names)
             self._deliveries.try_at_once(found.names)
+            self._turns.wake([found.name])
 
     def _pipeline_of(self, table: str) -> str:
         pipeline = self._catalog.pipeline_of(table)
@@ -232,7 +239,8 @@ class Worker:
             self._failed(source.name, (), {None: error})
             return ()
         self._failures.succeeded([looking])
-        return self._left_behind(feed, found.ready)
+        # The threads of copies go on with a pipeline whose copy begins.
+        return () if feed.is_handed_over else self._left_behind(feed, found.ready)
 
     def _left_behind(self, feed: Feed, more: Iterable[dt.date] = ()) -> tuple[dt.date, ...]:
         """Return the days left unfinished on a pipeline's path, and some more, but those that back off."""
@@ -330,29 +338,21 @@ class Worker:
         if done.report is None:
             return
         self._heard(table, done.report)
-        if (feed := self._feed_of(table)) is not None and table == feed.path[0]:
+        if (feed := feed_with(self._feeds, table)) is not None and table == feed.path[0]:
             self._runs.add_rows(feed.pipeline.name, done.report.total()[READ], done.report.commits)
         kept = [day for day in days if day not in done.failed]
         self._reports.add(table, kept, done.report, done.began)
         # A day has succeeded once it reaches the end of the path.
         if all(table not in feed.path[:-1] for feed in self._feeds):
-            self._failures.succeeded([(self._entry(table), day) for day in (None, *kept)])
+            self._failures.succeeded([(entry_of(self._feeds, table), day) for day in (None, *kept)])
 
     def _failed(
         self, table: str, days: Sequence[dt.date], failed: Mapping[dt.date | None, Exception]
     ) -> None:
         """Fail the run of a table's pipeline, back off from the failed days, and write an alert for each."""
         self._runs.fail(self._pipeline_of(table), next(iter(failed.values())))
-        is_on_path = self._feed_of(table) is not None
-        self._failures.failed(table, days, failed, entry=self._entry(table), is_of_days=is_on_path)
-
-    def _entry(self, table: str) -> str:
-        """Return the table under which days back off: that at which they enter the path, or the table."""
-        return table if (feed := self._feed_of(table)) is None else feed.path[0]
-
-    def _feed_of(self, table: str) -> Feed | None:
-        """Return the feed whose path has a table."""
-        return next((feed for feed in self._feeds if table in feed.path), None)
+        is_on_path = feed_with(self._feeds, table) is not None
+        self._failures.failed(table, days, failed, entry=entry_of(self._feeds, table), is_of_days=is_on_path)
 
     def _crew(self, name: str, alive: Callable[[], object] = lambda: None) -> StepRunner:
         session = self._sessions.setdefault(name, Session(self._config))

@@ -52,7 +52,7 @@ class Shop:
         return Counter(map(int, found[column].to_pylist()))
 
     def until(self, what: Callable[[], bool], why: str) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not what():
             assert time.monotonic() < deadline, f"{why}\n{(self.home / 'log').read_text()[-4_000:]}"
             time.sleep(0.05)

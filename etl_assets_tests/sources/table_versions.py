@@ -160,6 +160,8 @@ def _read(path: Any, version: int, keys: tuple[str, ...]) -> Rows:
     own = [
         name
         for name in found.column_names
-        if not name.startswith(("_", "batch_", "partition_date", "postgres", "lsn_in_source"))
+        if not name.startswith(
+            ("_", "batch_", "partition_date", "postgres", "lsn_in_source", "unavailable_in_source")
+        )
     ]
     return {tuple(row[key] for key in keys): row for row in found.select(own).to_pylist()}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from etl_assets.delta.log.gate import Access
 from etl_assets.delta.log.lasting_cursors import lasting_cursors
@@ -55,12 +55,16 @@ class Rewrite:
             Called once, with the table's lock held.
         transaction: Identity of the write, as in `Write`.
         cursors: Progress on the inputs that this commit consumes.
+        transactions: Other transaction ids to set with this commit, as in `Write`.
+        facts: Facts to keep with the commit.
     """
 
     base_version: int
     write: Callable[[Path], Rewritten]
     transaction: Transaction | None = None
     cursors: Mapping[str, int] = field(default_factory=dict)
+    transactions: Mapping[str, int] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 def can_rewrite(table: Table, snapshot: Snapshot) -> bool:
@@ -124,8 +128,9 @@ def _execute(table: Table, rewrite: Rewrite, place: Place, writer: str) -> None:
         added=new.files,
         transactions={
             **lasting_cursors(table, rewrite.base_version, rewrite.cursors),
+            **rewrite.transactions,
             **({} if transaction is None else {transaction.app_id: transaction.version}),
         },
-        user_metadata=commit_metadata(place, writer, {}, last=True),
+        user_metadata=commit_metadata(place, writer, rewrite.facts, last=True),
     )
     put_entry(table, place, snapshot, entry)

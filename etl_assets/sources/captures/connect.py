@@ -47,6 +47,7 @@ def capture_reader(settings: Settings, capture: CaptureSpec) -> CaptureReader:
         reader = _readers.get(key)
         if reader is None or reader.capture != capture:
             if reader is not None:
+                reader.is_replaced = True
                 reader.close()
             reader = _readers[key] = CaptureReader(
                 capture=capture,

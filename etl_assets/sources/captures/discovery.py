@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from etl_assets.errors import SourceRefused
 from etl_assets.pipelines.capture_spec import CaptureSpec
+from etl_assets.sources.captures.catalog_mark import read_catalog_mark
 from etl_assets.sources.captures.log_reader import CaptureReader
 from etl_assets.sources.captures.matched_tables import (
     find_keys,
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
 
 Problem = Callable[[Mapping[str, Any]], tuple[str, str] | None]
 """Returns what is wrong with a generated declaration among all others, and the fix; None if nothing is."""
+
+
+_DESCRIBED_AGAIN = 20
+"""After so many discoveries without a change of the catalog the tables are described anyway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +81,9 @@ class Discovery:
         with self.reader.alone(), self.reader.server.asked():
             session = self.reader.server.session
             capture = self.reader.capture
+            mark = read_catalog_mark(session)
+            if self._is_unchanged(mark):
+                return FoundTables()
             matched = find_matched(session, capture)
             self._expect_foreign(matched)
             known = {each.table: each for each in self.reader.states.of_capture(capture.name)}
@@ -93,7 +101,22 @@ class Discovery:
                     self._change(state, lambda each: each.to(TablePhase.LEFT))
                     self.reader.spool.remove(state.pipeline, until_lsn=1 << 64)
                     found["left"].append(name)
+            self.reader.described = (mark, _DESCRIBED_AGAIN)
         return FoundTables(**{name: tuple(tables) for name, tables in found.items()})
+
+    def _is_unchanged(self, mark: str) -> bool:
+        """Return whether nothing has changed that a discovery looks at, so that it would find nothing.
+
+        Errors may end without a change of the catalog, and so may rights: the tables are then described.
+        """
+        if self.reader.described is None:
+            return False
+        before, times = self.reader.described
+        self.reader.described = (before, times - 1)
+        if before != mark or not times:
+            return False
+        states = self.reader.states.of_capture(self.reader.capture.name)
+        return bool(states) and all(each.error is None for each in states)
 
     def _expect_foreign(self, matched: Mapping[str, int]) -> None:
         if own := sorted(each for each in matched if each.partition(".")[2] in self.own_tables):
@@ -211,7 +234,8 @@ class Discovery:
         table = find_source_table(session, state.table, publication=capture.publication, keys=keys)
         types = read_types(session, [each.type_oid for each in table.relation.columns])
         declaration = table_declaration(capture, state, table, types)
-        if (wrong := self.problem(declaration)) is not None:
+        is_checked = state.error is None and declaration == state.declaration
+        if not is_checked and (wrong := self.problem(declaration)) is not None:
             message, fix = wrong
             raise SourceRefused(
                 f"{state.table} cannot have a pipeline: {message}", fix=fix, source=state.table

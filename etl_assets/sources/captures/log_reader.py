@@ -50,6 +50,9 @@ class CaptureReader:
         states: Where the states of tables are stored.
         spool: Where changes are kept.
         clock: Returns seconds that only rise.
+        described: The mark of the catalog when the tables were described last, and after how many discoveries
+            without a change of it they are described again; None: this process has not described them.
+        is_replaced: Whether the capture was declared differently since, so that another reader took over.
     """
 
     capture: CaptureSpec
@@ -57,6 +60,8 @@ class CaptureReader:
     states: TableStates
     spool: Spool
     clock: Callable[[], float] = time.monotonic
+    described: tuple[str, int] | None = field(default=None, init=False)
+    is_replaced: bool = field(default=False, init=False)
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
     _looked: float | None = field(default=None, init=False)
     _seen: tuple[float, Mapping[str, CapturedTableState]] | None = field(default=None, init=False)
@@ -64,12 +69,18 @@ class CaptureReader:
     def look(self, *, at_once: bool = False) -> SpoolState:
         """Read what is new in the log, unless that was done a moment ago, and return where the reader is.
 
+        While another thread reads, it is not waited for, except `at_once` or for the first look.
+
         Raises:
             SourceUnavailable: the server does not answer, or another session reads the slot.
             SourceRefused: the server holds other data, or refuses.
             SourceLost: the log after the reader's place is gone.
             StorageFailed: the spool cannot be written.
         """
+        with self._taken(waits=at_once) as is_taken:
+            state = self.spool.state()
+            if not is_taken and state is not None:
+                return state
         with self._lock:
             state = self.spool.state()
             is_fresh = self._looked is not None and (
@@ -85,6 +96,16 @@ class CaptureReader:
                     raise
             self._looked = self.clock()
             return state
+
+    @contextmanager
+    def _taken(self, *, waits: bool) -> Generator[bool]:
+        """Have the lock of the threads during a block, if it is free; yield whether."""
+        is_taken = self._lock.acquire(blocking=waits)
+        try:
+            yield is_taken
+        finally:
+            if is_taken:
+                self._lock.release()
 
     @contextmanager
     def alone(self) -> Generator[None]:

@@ -155,6 +155,13 @@ class Spool:
         """Return the changes of a table that end after one place and at or before another, in order."""
         return tuple(each for each in self._all(pipeline) if after_lsn < each.end_lsn <= until_lsn)
 
+    def is_empty(self, pipeline: str) -> bool:
+        """Return whether there are no files of a table."""
+        try:
+            return next((self.folder / pipeline).iterdir(), None) is None
+        except FileNotFoundError:
+            return True
+
     def size(self, pipeline: str) -> int:
         """Return the bytes of a table's changes."""
         return sum(each.path.stat().st_size for each in self._all(pipeline) if each.path.exists())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from etl_assets.errors import RuntimeMissing, SourceRefused, SourceUnavailable
@@ -13,18 +14,30 @@ from etl_assets.sources.sql.postgres import PostgresQuery
 from etl_assets.sources.sql.source import SqlQuery
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from sqlalchemy import URL
 
     from etl_assets.pipelines.source_specs import SqlSource
     from etl_assets.settings import Settings
+    from etl_assets.sources.sql.bounds import KeyBounds
     from etl_assets.sources.sql.database import Database
+    from etl_assets.sources.sql.typed_rows import TypedRows
 
 
-def open_query(source: SqlSource, settings: Settings, *, name: str) -> SqlQuery | SqlFullLoad:
+def open_query(
+    source: SqlSource, settings: Settings, *, name: str, rows: TypedRows | None = None
+) -> SqlQuery | SqlFullLoad:
     """Return a declared query that can be read. Nothing is connected yet.
 
+    Args:
+        source: The source.
+        settings: The platform file.
+        name: What messages call it.
+        rows: The columns to read, where no records are kept.
+
     Raises:
-        SourceRefused: the connection is missing.
+        SourceRefused: the connection is missing, or columns cannot be read by it.
         SettingsError: an environment variable with a secret is not set.
     """
     database = query_database(source, settings)
@@ -32,7 +45,18 @@ def open_query(source: SqlSource, settings: Settings, *, name: str) -> SqlQuery 
         return SqlFullLoad(
             name=name, database=database, id=source.id, interval_seconds=source.load_interval_seconds
         )
+    write_columns = None
+    if rows is not None:
+        if not isinstance(database, PostgresQuery):
+            raise SourceRefused(
+                f"{name}: keep_records: false reads by connections of type postgres, and"
+                f" {source.connection} is of type sql",
+                fix="use a connection of type postgres, or remove keep_records",
+                source=name,
+            )
+        write_columns = partial(_write_columns, database, rows)
     return SqlQuery(
+        write_columns=write_columns,
         name=name,
         database=database,
         key=source.keys[0],
@@ -40,6 +64,12 @@ def open_query(source: SqlSource, settings: Settings, *, name: str) -> SqlQuery 
         overlap=source.overlap,
         detect_deletes_seconds=source.detect_deletes_interval_seconds,
     )
+
+
+def _write_columns(
+    database: PostgresQuery, rows: TypedRows, bounds: KeyBounds, path: Path, others: Path
+) -> None:
+    database.write_columns(bounds, rows, path, others)
 
 
 def query_database(source: SqlSource, settings: Settings) -> Database:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from etl_assets.contracts.arrow_calls import call
 from etl_assets.errors import SourceRefused, SourceUnavailable
 from etl_assets.pipelines.query_text import as_table
 from etl_assets.sources.sql.bounds import Key, KeyBounds, Pair
@@ -31,10 +32,12 @@ from etl_assets.sources.sql.postgres_text import (
     literal,
     quoted,
     row_of,
+    text_of,
     texts_of,
     value_of,
 )
 from etl_assets.sources.sql.staged import join_files
+from etl_assets.sources.sql.typed_rows import IS_PLAIN, MAX_OTHERS, TypedRows
 
 if TYPE_CHECKING:
     import psycopg
@@ -181,6 +184,40 @@ class PostgresQuery:
                 pass
         join_files(path, paths[1:])
 
+    def write_columns(self, bounds: KeyBounds, rows: TypedRows, path: Path, others: Path) -> None:
+        """Write rows by COPY as columns into an Arrow file, and those that are not plain as lines of JSON.
+
+        Both are read under one snapshot. The lines are in the order of the rows that are not plain, if rows
+        come in order. Where most rows are not plain, there are lines only.
+
+        Raises:
+            SourceRefused: the query has not the columns; see `TypedRows.selected`.
+        """
+        described = {each.name: each.type for each in self.columns()}
+        statement = self._columns_of(bounds, rows)
+        keys = (described[self.key], described[self.id])
+        with self._session() as cursor:
+            found = _OtherRows(keys=keys, where=f"({self._key}, {self._id})")
+            cursor.execute(statement)
+            _write_arrow(self._streamed(cursor.fetch_record_batch(), statement), rows, found, path)
+            if not found.number:
+                return
+            if found.number > MAX_OTHERS:
+                path.unlink()
+                self._save(cursor, self._lines(bounds, ordered=True), others)
+                return
+            self._save(cursor, self._lines(bounds, ordered=True, only=found.condition()), others)
+
+    def _columns_of(self, bounds: KeyBounds, rows: TypedRows) -> str:
+        """Return the statement whose rows are some columns, the key and the id."""
+        selected = rows.selected(self.columns(), source=self.name)
+        named = ", ".join(f"{each} AS c{number}" for number, each in enumerate(selected))
+        order = f" ORDER BY {self._key}, {self._id}" if rows.in_order else ""
+        return (
+            f"SELECT {named}, {self._key} AS {KEY_ALIAS}, {self._id} AS {ID_ALIAS}"
+            f" FROM {as_table(self.query)} WHERE {self._where(bounds)}{order}"
+        )
+
     def write_ids(self, names: Sequence[str], path: Path) -> None:
         """Write the ids of rows by COPY."""
         ids = [each for each in self.columns() if each.name in names]
@@ -260,8 +297,10 @@ class PostgresQuery:
         milliseconds = max(1, int(self.statement_timeout_seconds * 1000))
         return (*_SETTINGS, f"SET LOCAL statement_timeout = {milliseconds}")
 
-    def _lines(self, bounds: KeyBounds | None, *, ordered: bool) -> str:
+    def _lines(self, bounds: KeyBounds | None, *, ordered: bool, only: str = "") -> str:
         """Return the statement whose rows are records as JSON, each with a line break.
+
+        With a condition, only the rows that meet it are read.
 
         Rows in order are those to read. They have their fields in the order of canonical JSON, which is then
         written once less. Others are hashed, as the digests of positions have been.
@@ -271,7 +310,7 @@ class PostgresQuery:
         rows = (
             f"SELECT {self._key} AS {KEY_ALIAS}, {self._id} AS {ID_ALIAS},"
             f" (SELECT row_to_json(r) FROM (SELECT {values}) AS r)::text AS line"
-            f" FROM {as_table(self.query)} WHERE {self._where(bounds)}"
+            f" FROM {as_table(self.query)} WHERE {self._where(bounds)}{f' AND {only}' if only else ''}"
         )
         line = "line || E'\\n'"
         if any(each.type not in PLAIN for each in self._described):
@@ -282,6 +321,12 @@ class PostgresQuery:
 
     def _write(self, lines: str, path: Path) -> None:
         """Write the one column of a statement into a file, under the snapshot that is held."""
+        with self._session() as cursor:
+            self._save(cursor, lines, path)
+
+    @contextmanager
+    def _session(self) -> Generator[Any]:
+        """Return the cursor of a session of ADBC, under the snapshot that is held or one of its own."""
         dbapi = adbc_module()
         with self._asked(), dbapi.connect(self.address) as connection, connection.cursor() as cursor:
             for setting in self._settings:
@@ -293,11 +338,14 @@ class PostgresQuery:
             cursor.adbc_statement.set_options(
                 **{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(_BATCH_BYTES)}
             )
-            cursor.execute(lines)
-            with path.open("wb") as file:
-                for batch in self._streamed(cursor.fetch_record_batch(), lines):
-                    for part in texts_of(batch.column(0)):
-                        file.write(part)
+            yield cursor
+
+    def _save(self, cursor: Any, lines: str, path: Path) -> None:
+        cursor.execute(lines)
+        with path.open("wb") as file:
+            for batch in self._streamed(cursor.fetch_record_batch(), lines):
+                for part in texts_of(batch.column(0)):
+                    file.write(part)
 
     def _streamed(self, batches: Iterable[pa.RecordBatch], lines: str) -> Iterator[pa.RecordBatch]:
         """Yield batches. An error among them has no SQLSTATE: the server is asked for it by the statement."""
@@ -306,7 +354,7 @@ class PostgresQuery:
         try:
             yield from batches
         except (OSError, pa.ArrowException) as error:
-            self._one(f"SELECT count(line) FROM ({lines}) AS l")
+            self._one(f"SELECT count(l) FROM ({lines}) AS l")
             self._failed(error, None, None)
 
     def _join_snapshot(self, cursor: Any) -> None:
@@ -398,3 +446,56 @@ class PostgresQuery:
         """Raise what the platform calls an error of the server."""
         self.release()
         raise query_error(self.name, error, sqlstate, message) from error
+
+
+@dataclass(slots=True, kw_only=True)
+class _OtherRows:
+    """The pairs of rows that are not plain.
+
+    Attributes:
+        keys: Types of the two columns of a pair.
+        where: SQL for a row's pair.
+    """
+
+    keys: tuple[str, str]
+    where: str
+    number: int = field(default=0, init=False)
+    _pairs: list[Pair] = field(default_factory=list, init=False)
+
+    def add(self, keys: pa.Array, ids: pa.Array) -> None:
+        """Take notice of rows, by the two columns of their pairs."""
+        self.number += len(keys)
+        if self.number > MAX_OTHERS:
+            return
+        try:
+            pairs = list(zip(keys.to_pylist(), ids.to_pylist(), strict=True))
+        except (ValueError, OverflowError):  # Python has no such time: all rows are read as lines
+            self.number = MAX_OTHERS + 1
+            return
+        of_key, of_id = self.keys
+        self._pairs += [
+            Pair(key=Key(type=of_key, text=text_of(key)), id=Key(type=of_id, text=text_of(id_)))
+            for key, id_ in pairs
+        ]
+
+    def condition(self) -> str:
+        """Return SQL that these rows meet."""
+        rows = ", ".join(map(row_of, self._pairs))
+        return f"{self.where} IN (SELECT * FROM (VALUES {rows}) AS others)"
+
+
+def _write_arrow(batches: Iterable[pa.RecordBatch], rows: TypedRows, others: _OtherRows, path: Path) -> None:
+    import pyarrow as pa
+
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema()) as writer:
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            *columns, key, id_ = batch.columns
+            texts = [each for each in (key, id_) if pa.types.is_string(each.type)]
+            typed = rows.typed(columns, texts)
+            writer.write_batch(typed)
+            is_plain = typed.column(IS_PLAIN)
+            if is_plain.false_count:
+                is_other = call("invert", is_plain)
+                others.add(key.filter(is_other), id_.filter(is_other))

@@ -5,6 +5,7 @@ Belongs here: pure functions. Does not belong here: asking the database (`postgr
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from typing import Any
 
@@ -58,6 +59,11 @@ def literal(key: Key) -> str:
 
 def row_of(pair: Pair) -> str:
     return f"({literal(pair.key)}, {literal(pair.id)})"
+
+
+def text_of(key: Any) -> str:
+    """Return the value of a key, as ADBC has it, as the text from which the server makes it again."""
+    return key.isoformat() if isinstance(key, dt.date) else str(key)
 
 
 def texts_of(column: Any) -> Iterator[memoryview]:

@@ -28,7 +28,7 @@ from etl_assets.sources.ranges import Lag, Positions, RangeRead, ReadRange
 from etl_assets.sources.sql.bounds import KeyBounds, Pair
 from etl_assets.sources.sql.database import Database
 from etl_assets.sources.sql.key_columns import check_key_columns
-from etl_assets.sources.sql.staged import IDS, QUERY, ROWS, WITHOUT_KEY, staged_files
+from etl_assets.sources.sql.staged import COLUMNS, IDS, QUERY, ROWS, WITHOUT_KEY, staged_files
 
 MAX_COUNTED = 100_000
 """Rows that `lag` counts at most."""
@@ -45,6 +45,8 @@ class SqlQuery:
         id: Column that orders rows of equal keys.
         overlap: How far before the position to look for late rows: seconds, or a number.
         detect_deletes_seconds: How often all ids are read; None: never.
+        write_columns: Writes rows in bounds as columns, and those that are not plain as lines of JSON, into
+            two files. None: all rows are lines.
         today: Returns the day under which rows are stored that are planned now.
         now: Returns the time.
     """
@@ -55,6 +57,7 @@ class SqlQuery:
     id: str
     overlap: Decimal | None = None
     detect_deletes_seconds: float | None = None
+    write_columns: Callable[[KeyBounds, Path, Path], None] | None = None
     today: Callable[[], dt.date] = lambda: dt.datetime.now(dt.UTC).date()
     now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
 
@@ -101,14 +104,18 @@ class SqlQuery:
         day = folder / wanted.details["day"]
         day.mkdir(parents=True, exist_ok=True)
         overlap = self.overlap if wanted.details["late"] else None
-        rows, without_key = day / ROWS, day / WITHOUT_KEY
+        columns, rows, without_key = day / COLUMNS, day / ROWS, day / WITHOUT_KEY
         if until is not None and (until != before or overlap is not None):
-            self.database.write(KeyBounds(after=before, until=until, overlap=overlap), rows)
+            bounds = KeyBounds(after=before, until=until, overlap=overlap)
+            if self.write_columns is None:
+                self.database.write(bounds, rows)
+            else:
+                self.write_columns(bounds, columns, rows)
         if wanted.details["nulls"]:
             self.database.write(None, without_key)
         if wanted.details.get("ids"):
             self.database.write_ids((self.id,), folder / IDS)
-        return RangeRead(read=wanted, files=staged_files(wanted, (rows, without_key)))
+        return RangeRead(read=wanted, files=staged_files(wanted, (columns, rows, without_key)))
 
     def confirm(self, positions: Positions) -> None:
         """Do nothing: rows stay where they are."""

@@ -22,6 +22,8 @@ from etl_assets.sources.ranges import ReadRange, StagedFile
 
 ROWS, WITHOUT_KEY, DELETED = "rows.jsonl", "rows-without-key.jsonl", "deleted.jsonl"
 """Names of files, without the number of a full load."""
+COLUMNS = "rows.arrow"
+"""Name of the file with rows as columns, where no records are kept."""
 IDS = "ids.jsonl"
 """The ids of all rows, beside the folders of days: not a file of records."""
 DELETED_FIELD = "sql.deleted"
@@ -29,7 +31,7 @@ DELETED_FIELD = "sql.deleted"
 QUERY = "query"
 """The one partition of the input, in positions."""
 _PIECE_BYTES = 1 << 20
-_NAME = re.compile(rf"(?:load-(?P<load>\d+)-)?(?P<kind>{ROWS}|{WITHOUT_KEY}|{DELETED})")
+_NAME = re.compile(rf"(?:load-(?P<load>\d+)-)?(?P<kind>{ROWS}|{COLUMNS}|{WITHOUT_KEY}|{DELETED})")
 
 
 def file_name(kind: str, load: int | None) -> str:
