@@ -37,9 +37,9 @@ from etl_assets.sources.positions import transactions_of
 from etl_assets.sources.sql.staged import COLUMNS
 from etl_assets.sources.sql.typed_rows import IS_PLAIN
 from etl_assets.steps.declared_table import DIRECT, expect_direct
-from etl_assets.steps.load_table import frame_to_merge, range_of_keys, upsert_of
 from etl_assets.steps.plain_commit import PlainCommit
 from etl_assets.steps.plain_stage import ROWS_PER_FILE, PlainRows, StagedRowsWriter
+from etl_assets.steps.rows_to_merge import frame_to_merge, range_of_keys, upsert_of
 from etl_assets.steps.staged_load import StagedLoad, staged_here
 from etl_assets.steps.step import IGNORED, INSERTED, READ, REFUSED, UPDATED, StepContext, StepReport
 

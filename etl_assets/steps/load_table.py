@@ -18,28 +18,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.reasons import Outcome
-from etl_assets.contracts.spark_types import check_schema, struct_type
+from etl_assets.contracts.spark_types import struct_type
 from etl_assets.delta.log.cursor import read_cursors
-from etl_assets.delta.read.range_predicate import Within
 from etl_assets.delta.session import frame_of
 from etl_assets.delta.write.append import can_append
 from etl_assets.delta.write.changes import IS_DELETED, ChangeColumns
 from etl_assets.delta.write.commit import Commit, commit
-from etl_assets.delta.write.contract_columns import fit_to_contract, stored_columns
+from etl_assets.delta.write.contract_columns import fit_to_contract
 from etl_assets.delta.write.create import base_of
 from etl_assets.delta.write.partial_changes import completed_by_spark
-from etl_assets.delta.write.upsert import UpsertSpec
 from etl_assets.delta.write.write import Transaction, Write
 from etl_assets.delta.write.write_spec import WriteMode
 from etl_assets.errors import RowsRefused
 from etl_assets.failpoints import Failpoint, failpoint
-from etl_assets.pipelines.declared import BATCH_ID, OFFSET, DeclaredTables
+from etl_assets.pipelines.declared import OFFSET, DeclaredTables
 from etl_assets.steps.apply_changes import Tombstones
 from etl_assets.steps.changes import read_new_rows
 from etl_assets.steps.declared_table import expect_declared
 from etl_assets.steps.load_rejects import commit_rejects
 from etl_assets.steps.plain_commit import PlainCommit
-from etl_assets.steps.plain_stage import BOUNDED_TYPES, PlainRows, plain_stage, record_columns
+from etl_assets.steps.plain_stage import PlainRows, plain_stage, record_columns
+from etl_assets.steps.rows_to_merge import range_of_keys, upsert_of, with_columns_of
 from etl_assets.steps.staged_load import FILTERED, StagedLoad, stage_rows, staged_here
 from etl_assets.steps.step import (
     DELETED,
@@ -59,12 +58,11 @@ from etl_assets.transforms.change_kinds import partial_records
 from etl_assets.transforms.declared_transforms import LEFT_OUT, DeclaredTransforms
 from etl_assets.transforms.lacking_values import lacking_columns, lacking_records
 from etl_assets.transforms.table_rows import judged_rows, newest_of_each_key
-from etl_assets.transforms.time_partition import with_time_partition
 from etl_assets.transforms.typed_records import typed_records
 
 if TYPE_CHECKING:
     import numpy as np
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from etl_assets.delta.snapshot import Snapshot
     from etl_assets.delta.table import Table
@@ -321,7 +319,7 @@ class _Load:
             flags = (IS_DELETED,)
         elif spec.write_mode.by_key:
             rows = newest_of_each_key(rows, spec, ties=self.tables.may_repeat_records)
-        return _with_columns_of(rows, self.tables, base, flags), truncated
+        return with_columns_of(rows, self.tables, base, flags), truncated
 
     def _changes(
         self, rows: DataFrame, last: StagedLoad, tombstones: Tombstones, base: int
@@ -351,54 +349,6 @@ class _Load:
         if version < 0:
             return frame_of(self.context.spark, [], struct_type(table.contract))
         return table.read(self.context.spark, version)
-
-
-def upsert_of(tables: DeclaredTables) -> UpsertSpec:
-    """Return how rows are merged into a pipeline's table."""
-    contract, spec = tables.table, tables.spec.table
-    is_upsert = spec.write_mode.keeps_newest
-    return UpsertSpec(
-        merge_key=contract.merge_key,
-        ordering=(spec.sequence_by or OFFSET) if is_upsert else None,
-        tie_breaker=OFFSET if is_upsert and spec.sequence_by else None,
-        delta_partition=next(iter(contract.delta_partition), None),
-        insert_only=not is_upsert,
-        deleted_by=None if tables.tombstones is None else IS_DELETED,
-    )
-
-
-def range_of_keys(tables: DeclaredTables, last: StagedLoad) -> Within | None:
-    """Return the range of the first key of staged rows, where it tells which files may have them."""
-    key = tables.table.column(tables.table.merge_key[0])
-    low, high = last.figures["low"], last.figures["high"]
-    if not last.figures["rows"]:
-        return ()
-    if last.figures.get("truncates"):
-        return None
-    return ({key.name: (low, high)},) if key.type in BOUNDED_TYPES else None
-
-
-def frame_to_merge(
-    spark: SparkSession, tables: DeclaredTables, last: StagedLoad, base: Snapshot
-) -> DataFrame:
-    """Return staged rows for Delta's MERGE, one of each key, of a table that deletes no rows."""
-    rows = newest_of_each_key(last.going_on(spark, tables), tables.spec.table, ties=False)
-    return _with_columns_of(rows, tables, base, ())
-
-
-def _with_columns_of(
-    rows: DataFrame, tables: DeclaredTables, base: Snapshot, flags: Sequence[str]
-) -> DataFrame:
-    """Return rows with the columns of the stored table, and some flags."""
-    from pyspark.sql import functions as F
-
-    contract = tables.table
-    rows = with_time_partition(rows, tables.spec.table.partition_by)
-    rows = rows.withColumn(BATCH_ID, F.lit(base.version + 1).cast("bigint")).select(*contract.names, *flags)
-    check_schema(contract, rows.drop(*flags).schema)
-    # Columns that are no longer declared stay in the table; a row written now has no value there.
-    former = [field for field in stored_columns(base).fields if field.name not in contract.names]
-    return rows.withColumns({field.name: F.lit(None).cast(field.dataType) for field in former})
 
 
 def _by_spark(stages: Sequence[StagedLoad]) -> list[DataFrame]:

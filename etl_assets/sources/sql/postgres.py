@@ -10,19 +10,17 @@ Belongs here: SQL of PostgreSQL. Does not belong here: which rows are wanted (`s
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
 
-from etl_assets.contracts.arrow_calls import call
-from etl_assets.errors import SourceRefused, SourceUnavailable
 from etl_assets.pipelines.query_text import as_table
 from etl_assets.sources.sql.bounds import Key, KeyBounds, Pair
 from etl_assets.sources.sql.database import QueryColumn
-from etl_assets.sources.sql.postgres_errors import adbc_module, psycopg_module, query_error
+from etl_assets.sources.sql.other_rows import OtherRows, write_columns_to
+from etl_assets.sources.sql.postgres_session import PostgresSession
 from etl_assets.sources.sql.postgres_text import (
     ID_ALIAS,
     KEY_ALIAS,
@@ -32,28 +30,11 @@ from etl_assets.sources.sql.postgres_text import (
     literal,
     quoted,
     row_of,
-    text_of,
-    texts_of,
     value_of,
 )
 from etl_assets.sources.sql.staged import join_files
-from etl_assets.sources.sql.typed_rows import IS_PLAIN, MAX_OTHERS, TypedRows
+from etl_assets.sources.sql.typed_rows import MAX_OTHERS, TypedRows
 
-if TYPE_CHECKING:
-    import psycopg
-    import pyarrow as pa
-
-_SETTINGS = (
-    "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY",
-    "SET LOCAL TimeZone = 'UTC'",
-    "SET LOCAL DateStyle = 'ISO, YMD'",
-    "SET LOCAL IntervalStyle = 'iso_8601'",
-    "SET LOCAL extra_float_digits = 1",
-    "SET LOCAL bytea_output = 'hex'",
-    "SET LOCAL standard_conforming_strings = on",
-)
-"""Of each transaction, for itself only: a query cannot change what the next one runs under."""
-_BATCH_BYTES = 4 << 20
 PARALLEL_ROWS = 100_000
 """A range with a limit of fewer rows is read by one session: each runs the query for itself."""
 
@@ -79,58 +60,34 @@ class PostgresQuery:
     id: str
     statement_timeout_seconds: float = 600.0
     sessions: int = 1
-    _open: psycopg.Connection | None = field(default=None, init=False, repr=False)
     _columns: tuple[QueryColumn, ...] = field(default=(), init=False)
-    _in_snapshot: bool = field(default=False, init=False)
-    _held: str = field(default="", init=False)
+    _session: PostgresSession = field(init=False, repr=False)
     _cut: tuple[KeyBounds, tuple[Pair, ...]] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._session = PostgresSession(
+            name=self.name,
+            address=self.address,
+            statement_timeout_seconds=self.statement_timeout_seconds,
+        )
 
     def columns(self) -> tuple[QueryColumn, ...]:
         """Return the columns of the result."""
-        with self.snapshot(), self._asked():
-            assert self._open is not None
-            cursor = self._open.execute(self._raw(f"SELECT q.* FROM {as_table(self.query)} LIMIT 0"))
-            described = [(each.name, each.type_code) for each in cursor.description or ()]
-            types: dict[int, str] = dict(
-                self._open.execute(
-                    "SELECT oid::int8, typname FROM pg_catalog.pg_type WHERE oid = ANY (%s)",
-                    ([oid for _, oid in described],),
-                ).fetchall()
-            )
-        self._columns = tuple(column_of(name, types.get(oid, "unknown")) for name, oid in described)
+        found = self._session.described(f"SELECT q.* FROM {as_table(self.query)} LIMIT 0")
+        self._columns = tuple(column_of(name, type_) for name, type_ in found)
         return self._columns
 
-    @contextmanager
-    def snapshot(self) -> Generator[None]:
+    def snapshot(self) -> AbstractContextManager[None]:
         """Run a block in one read-only transaction of one snapshot."""
-        if self._in_snapshot:
-            yield
-            return
-        self._begin()
-        try:
-            yield
-        finally:
-            self._end()
+        return self._session.snapshot()
 
     def hold(self) -> str:
         """Begin one snapshot for all calls until `release`, or go on with it; return its name."""
-        if self._held:
-            try:
-                self._one("SELECT 1")
-                return self._held
-            except (SourceUnavailable, SourceRefused):
-                self.release()
-        self._begin()
-        found = self._one("SELECT pg_export_snapshot()")
-        assert found is not None  # a function has one row
-        self._held = found[0]
-        return self._held
+        return self._session.hold()
 
     def release(self) -> None:
         """Let go of the snapshot that is held."""
-        if self._held:
-            self._held = ""
-            self._end()
+        self._session.release()
 
     def last(self, bounds: KeyBounds, limit: int) -> Pair | None:
         """Return the last pair of the first rows. Where many sessions read them, the same look cuts them."""
@@ -140,11 +97,11 @@ class PostgresQuery:
             f" WHERE {self._where(bounds)} ORDER BY 1, 2 LIMIT {limit}"
         )
         if sessions == 1:
-            found = self._all(
+            found = self._session.all(
                 f"SELECT k::text, i::text FROM ({page}) AS p ORDER BY p.k DESC, p.i DESC LIMIT 1"
             )
         else:
-            found = self._all(
+            found = self._session.all(
                 "SELECT k::text, i::text FROM (SELECT k, i, row_number() OVER w AS n,"
                 f" lead(true) OVER w AS more FROM ({page}) AS p WINDOW w AS (ORDER BY k, i)) AS r"
                 f" WHERE n % {-(-limit // sessions)} = 0 OR more IS NULL ORDER BY n"
@@ -162,7 +119,7 @@ class PostgresQuery:
 
     def digest(self, bounds: KeyBounds | None) -> str:
         """Return the number of rows and the sum of their hashes, which the server computes."""
-        found = self._one(
+        found = self._session.one(
             "SELECT count(*)::text, coalesce(sum(hashtextextended(line, 0)::numeric), 0)::text"
             f" FROM ({self._lines(bounds, ordered=False)}) AS p"
         )
@@ -196,17 +153,18 @@ class PostgresQuery:
         described = {each.name: each.type for each in self.columns()}
         statement = self._columns_of(bounds, rows)
         keys = (described[self.key], described[self.id])
-        with self._session() as cursor:
-            found = _OtherRows(keys=keys, where=f"({self._key}, {self._id})")
+        with self._session.cursor() as cursor:
+            found = OtherRows(keys=keys, where=f"({self._key}, {self._id})")
             cursor.execute(statement)
-            _write_arrow(self._streamed(cursor.fetch_record_batch(), statement), rows, found, path)
+            batches = self._session.streamed(cursor.fetch_record_batch(), statement)
+            write_columns_to(path, batches, rows, found)
             if not found.number:
                 return
             if found.number > MAX_OTHERS:
                 path.unlink()
-                self._save(cursor, self._lines(bounds, ordered=True), others)
+                self._session.save(cursor, self._lines(bounds, ordered=True), others)
                 return
-            self._save(cursor, self._lines(bounds, ordered=True, only=found.condition()), others)
+            self._session.save(cursor, self._lines(bounds, ordered=True, only=found.condition()), others)
 
     def _columns_of(self, bounds: KeyBounds, rows: TypedRows) -> str:
         """Return the statement whose rows are some columns, the key and the id."""
@@ -229,26 +187,25 @@ class PostgresQuery:
     def row_bytes(self) -> int:
         """Return the mean of the first 100 rows."""
         lines = f"SELECT * FROM ({self._lines(KeyBounds(), ordered=False)} LIMIT 100) AS s"
-        found = self._one(f"SELECT ceil(avg(octet_length(line)))::int8 FROM ({lines}) AS p")
+        found = self._session.one(f"SELECT ceil(avg(octet_length(line)))::int8 FROM ({lines}) AS p")
         return int(found[0]) if found and found[0] is not None else 1
 
     def count(self, bounds: KeyBounds, limit: int) -> int:
         """Return the number of rows, at most `limit`."""
         rows = f"SELECT 1 FROM {as_table(self.query)} WHERE {self._where(bounds)} LIMIT {limit}"
-        found = self._one(f"SELECT count(*) FROM ({rows}) AS p")
+        found = self._session.one(f"SELECT count(*) FROM ({rows}) AS p")
         return int(found[0]) if found else 0
 
     def lacks_keys(self) -> bool:
         """Return whether a row has no key or no id."""
-        return (
-            self._one(f"SELECT 1 FROM {as_table(self.query)} WHERE {self._where(None)} LIMIT 1") is not None
-        )
+        found = self._session.one(f"SELECT 1 FROM {as_table(self.query)} WHERE {self._where(None)} LIMIT 1")
+        return found is not None
 
     def first_time(self, bounds: KeyBounds) -> dt.datetime | None:
         """Return the least key if it is a time with a zone."""
         if next(each.type for each in self._described if each.name == self.key) != "timestamptz":
             return None
-        found = self._one(
+        found = self._session.one(
             f"SELECT {self._key} FROM {as_table(self.query)} WHERE {self._where(bounds)}"
             f" AND isfinite({self._key}) ORDER BY {self._key} LIMIT 1"
         )
@@ -258,7 +215,7 @@ class PostgresQuery:
         """Return whether a pair stands twice among the first rows."""
         rows = f"SELECT {self._key} AS k, {self._id} AS i FROM {as_table(self.query)} LIMIT {limit}"
         return (
-            self._one(
+            self._session.one(
                 f"SELECT 1 FROM ({rows}) AS p WHERE k IS NOT NULL AND i IS NOT NULL"
                 " GROUP BY k, i HAVING count(*) > 1 LIMIT 1"
             )
@@ -267,14 +224,11 @@ class PostgresQuery:
 
     def close(self) -> None:
         """Close the connection."""
-        self._held, self._in_snapshot = "", False
-        if self._open is not None:
-            self._open.close()
-            self._open = None
+        self._session.close()
 
     def _parts(self, bounds: KeyBounds) -> list[KeyBounds]:
         """Return bounds cut as `last` has cut them. Without one snapshot for all sessions they stay whole."""
-        if not self._held or self._cut is None or self._cut[0] != bounds:
+        if not self._session.held or self._cut is None or self._cut[0] != bounds:
             return [bounds]
         ends = (*self._cut[1], bounds.until)
         begins = (bounds.after, *self._cut[1])
@@ -291,11 +245,6 @@ class PostgresQuery:
     @property
     def _id(self) -> str:
         return f"q.{quoted(self.id)}"
-
-    @property
-    def _settings(self) -> tuple[str, ...]:
-        milliseconds = max(1, int(self.statement_timeout_seconds * 1000))
-        return (*_SETTINGS, f"SET LOCAL statement_timeout = {milliseconds}")
 
     def _lines(self, bounds: KeyBounds | None, *, ordered: bool, only: str = "") -> str:
         """Return the statement whose rows are records as JSON, each with a line break.
@@ -321,79 +270,8 @@ class PostgresQuery:
 
     def _write(self, lines: str, path: Path) -> None:
         """Write the one column of a statement into a file, under the snapshot that is held."""
-        with self._session() as cursor:
-            self._save(cursor, lines, path)
-
-    @contextmanager
-    def _session(self) -> Generator[Any]:
-        """Return the cursor of a session of ADBC, under the snapshot that is held or one of its own."""
-        dbapi = adbc_module()
-        with self._asked(), dbapi.connect(self.address) as connection, connection.cursor() as cursor:
-            for setting in self._settings:
-                cursor.execute(setting)
-            if self._held:
-                self._join_snapshot(cursor)
-            from adbc_driver_postgresql import StatementOptions
-
-            cursor.adbc_statement.set_options(
-                **{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(_BATCH_BYTES)}
-            )
-            yield cursor
-
-    def _save(self, cursor: Any, lines: str, path: Path) -> None:
-        cursor.execute(lines)
-        with path.open("wb") as file:
-            for batch in self._streamed(cursor.fetch_record_batch(), lines):
-                for part in texts_of(batch.column(0)):
-                    file.write(part)
-
-    def _streamed(self, batches: Iterable[pa.RecordBatch], lines: str) -> Iterator[pa.RecordBatch]:
-        """Yield batches. An error among them has no SQLSTATE: the server is asked for it by the statement."""
-        import pyarrow as pa
-
-        try:
-            yield from batches
-        except (OSError, pa.ArrowException) as error:
-            self._one(f"SELECT count(l) FROM ({lines}) AS l")
-            self._failed(error, None, None)
-
-    def _join_snapshot(self, cursor: Any) -> None:
-        import adbc_driver_manager
-
-        try:
-            cursor.execute(f"SET TRANSACTION SNAPSHOT '{self._held}'")
-        except adbc_driver_manager.Error as error:
-            self.release()
-            raise SourceUnavailable(
-                f"the snapshot of the connection {self.name} has ended with its session",
-                fix="the step is repeated, and goes on where it stopped",
-                source=self.name,
-            ) from error
-
-    def _begin(self) -> None:
-        """Begin a read-only transaction of one snapshot."""
-        psycopg = psycopg_module()
-        with self._asked():
-            if self._open is None or self._open.closed or self._open.broken:
-                self._open = psycopg.connect(
-                    self.address,
-                    autocommit=True,
-                    client_encoding="utf8",
-                    prepare_threshold=None,  # a plan that the server keeps fails once a column has changed
-                )
-            self._open.execute("BEGIN")
-            for setting in self._settings:
-                self._open.execute(self._raw(setting))
-        self._in_snapshot = True
-
-    def _end(self) -> None:
-        """Leave the transaction, which only read, by a rollback; a lost connection has left it."""
-        self._in_snapshot = False
-        try:
-            if self._open is not None:
-                self._open.execute("ROLLBACK")
-        except psycopg_module().Error:
-            self.close()
+        with self._session.cursor() as cursor:
+            self._session.save(cursor, lines, path)
 
     def _where(self, bounds: KeyBounds | None) -> str:
         if bounds is None:
@@ -416,86 +294,3 @@ class PostgresQuery:
         if key.type in TIMES:
             return f"{literal(key)} - interval '{bounds.overlap} seconds'"
         return f"{literal(Key(type='numeric', text=key.text))} - {bounds.overlap}"
-
-    def _one(self, statement: str) -> tuple[Any, ...] | None:
-        return next(iter(self._all(statement)), None)
-
-    def _all(self, statement: str) -> list[tuple[Any, ...]]:
-        with self.snapshot(), self._asked():
-            assert self._open is not None
-            return self._open.execute(self._raw(statement)).fetchall()
-
-    @staticmethod
-    def _raw(statement: str) -> Any:
-        """Return a statement as bytes: without parameters, psycopg leaves `%` and `:x` in it alone."""
-        return statement.encode()
-
-    @contextmanager
-    def _asked(self) -> Generator[None]:
-        import adbc_driver_manager
-
-        psycopg = psycopg_module()
-        try:
-            yield
-        except psycopg.Error as error:
-            self._failed(error, error.sqlstate, error.diag.message_primary)
-        except adbc_driver_manager.Error as error:
-            self._failed(error, error.sqlstate, None)
-
-    def _failed(self, error: Exception, sqlstate: str | None, message: str | None) -> NoReturn:
-        """Raise what the platform calls an error of the server."""
-        self.release()
-        raise query_error(self.name, error, sqlstate, message) from error
-
-
-@dataclass(slots=True, kw_only=True)
-class _OtherRows:
-    """The pairs of rows that are not plain.
-
-    Attributes:
-        keys: Types of the two columns of a pair.
-        where: SQL for a row's pair.
-    """
-
-    keys: tuple[str, str]
-    where: str
-    number: int = field(default=0, init=False)
-    _pairs: list[Pair] = field(default_factory=list, init=False)
-
-    def add(self, keys: pa.Array, ids: pa.Array) -> None:
-        """Take notice of rows, by the two columns of their pairs."""
-        self.number += len(keys)
-        if self.number > MAX_OTHERS:
-            return
-        try:
-            pairs = list(zip(keys.to_pylist(), ids.to_pylist(), strict=True))
-        except (ValueError, OverflowError):  # Python has no such time: all rows are read as lines
-            self.number = MAX_OTHERS + 1
-            return
-        of_key, of_id = self.keys
-        self._pairs += [
-            Pair(key=Key(type=of_key, text=text_of(key)), id=Key(type=of_id, text=text_of(id_)))
-            for key, id_ in pairs
-        ]
-
-    def condition(self) -> str:
-        """Return SQL that these rows meet."""
-        rows = ", ".join(map(row_of, self._pairs))
-        return f"{self.where} IN (SELECT * FROM (VALUES {rows}) AS others)"
-
-
-def _write_arrow(batches: Iterable[pa.RecordBatch], rows: TypedRows, others: _OtherRows, path: Path) -> None:
-    import pyarrow as pa
-
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema()) as writer:
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            *columns, key, id_ = batch.columns
-            texts = [each for each in (key, id_) if pa.types.is_string(each.type)]
-            typed = rows.typed(columns, texts)
-            writer.write_batch(typed)
-            is_plain = typed.column(IS_PLAIN)
-            if is_plain.false_count:
-                is_other = call("invert", is_plain)
-                others.add(key.filter(is_other), id_.filter(is_other))
