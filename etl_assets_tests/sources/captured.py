@@ -112,9 +112,9 @@ class Captured:
     def ingest(self, table: str, max_batches: int | None = None) -> StepReport:
         return ingest(self.home, table, max_batches)
 
-    def load(self, table: str) -> StepReport:
+    def load(self, table: str, spark: Any = None) -> StepReport:
         """Run the step that makes the rows of a table, in this process."""
-        return _run(self.home, f"{CAPTURE}_{table}", None)
+        return _run(self.home, f"{CAPTURE}_{table}", None, spark)
 
     def lag(self, table: str) -> int | None:
         """How many changes the table's step has to read; None: some."""
@@ -209,11 +209,11 @@ def ingest(home: Home, table: str, max_batches: int | None = None) -> StepReport
     return _run(home, f"{CAPTURE}_{table}_source", max_batches)
 
 
-def _run(home: Home, name: str, max_batches: int | None) -> StepReport:
+def _run(home: Home, name: str, max_batches: int | None, spark: Any = None) -> StepReport:
     settings = settings_of(home)
     domain = place(settings.placement(), name)
     context = StepContext(
-        session=no_session,
+        session=no_session if spark is None else lambda: spark,
         domain=domain,
         clock=lambda: dt.datetime.now(dt.UTC),
         lock_wait_seconds=30,
