@@ -7,6 +7,7 @@ Belongs here: the fields, and which tables they match. Does not belong here: rea
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
@@ -16,6 +17,17 @@ from etl_assets.pipelines.postgres_cdc_spec import OnLostLog
 from etl_assets.pipelines.spec_fields import MAX_NAME_CHARACTERS, Name, Spec
 
 _TABLE = re.compile(r"[^.\s\"]+\.[^.\s\"]+")
+
+
+class AddedColumns(StrEnum):
+    """What becomes of rows that have values in a column that the source table got while it is followed.
+
+    COPY: the table is copied again, so that it equals the source. FOLLOW: rows have null in the column until
+    they change the next time after the discovery that found it.
+    """
+
+    COPY = "copy"
+    FOLLOW = "follow"
 
 
 class CaptureSpec(Spec):
@@ -72,6 +84,13 @@ class CaptureSpec(Spec):
             )
         ),
     ] = False
+    added_columns: Annotated[
+        AddedColumns,
+        Field(
+            description="what happens to a table whose source gets a column, or another name for one: `copy`"
+            " copies it again, `follow` leaves null in rows until they change"
+        ),
+    ] = AddedColumns.COPY
     max_copies: Annotated[
         int, Field(ge=1, le=100, description="tables that are copied at the same time; others wait")
     ] = 4

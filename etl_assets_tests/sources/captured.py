@@ -28,6 +28,7 @@ from etl_assets.sources.captures.log_reader import CaptureReader
 from etl_assets.sources.captures.spool import SpoolState
 from etl_assets.sources.captures.table_states import CapturedTableState
 from etl_assets.sources.positions import read_positions
+from etl_assets.sources.ranges import Positions, RangeSource
 from etl_assets.stack.postgres import PostgresServer
 from etl_assets.steps.placing import place
 from etl_assets.steps.step import ReadMode, StepArguments, StepContext, StepReport, platform_table
@@ -118,12 +119,20 @@ class Captured:
 
     def lag(self, table: str) -> int | None:
         """How many changes the table's step has to read; None: some."""
+        with closing(self.opened(table)) as opened:
+            return opened.lag(self.positions(table)).records
+
+    def opened(self, table: str) -> RangeSource:
+        """The source of a table, as the step opens it."""
         name = f"{CAPTURE}_{table}_source"
         domain = place(self.settings.placement(), name)
         ranges = source_of(domain.catalog.stage(name), self.settings, domain).ranges
         assert ranges is not None  # it reads a log
-        with closing(ranges.open()) as opened:
-            return opened.lag(read_positions(platform_table(name, domain))).records
+        return ranges.open()
+
+    def positions(self, table: str) -> Positions:
+        name = f"{CAPTURE}_{table}_source"
+        return read_positions(platform_table(name, place(self.settings.placement(), name)))
 
     @property
     def reader(self) -> CaptureReader:

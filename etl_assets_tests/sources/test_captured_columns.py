@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -29,7 +30,31 @@ def test_rows_that_were_written_with_a_new_column_before_discovery_have_its_valu
     shop.ingest("film")
     shop.load("film")
     assert shop.discover().changed == ("public.film",)
+    assert shop.phases()["film"] == "init"
     shop.settle("film")
     shop.load("film", spark)
     held = {row["id"]: (row["title"], row["n"], row["note"]) for row in shop.home.rows("shop_film")}
     assert held == shop.source("film")
+
+
+def test_where_columns_are_followed_nothing_is_copied_again(shop):
+    shop.declare(added_columns="follow")
+    shop.make_tables("film")
+    shop.discover()
+    shop.settle("film")
+    shop.execute("ALTER TABLE film ADD note int DEFAULT 7")
+    assert shop.discover().changed == ("public.film",)
+    assert shop.phases()["film"] == "ready"
+
+
+def test_a_process_that_does_not_know_a_new_column_reads_nothing_of_the_table(shop):
+    shop.make_tables("film")
+    shop.discover()
+    shop.settle("film")
+    with closing(shop.opened("film")) as before:
+        shop.execute("ALTER TABLE film ADD note int DEFAULT 7")
+        shop.discover()
+        positions = shop.positions("film")
+        assert before.plan(positions, max_bytes=1 << 20, max_records=1_000) is None
+        with closing(shop.opened("film")) as after:
+            assert after.plan(positions, max_bytes=1 << 20, max_records=1_000) is not None

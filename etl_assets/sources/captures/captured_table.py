@@ -45,12 +45,14 @@ class CapturedTable:
         reader: The reader of the capture, which other tables use too.
         server: A server for the copy, with a session of this table's own.
         table: Schema and name.
+        columns: Names of the columns of its pipeline, as this process knows it.
         now: Returns the time; its day is that of the records.
     """
 
     reader: CaptureReader
     server: LogServer
     table: str
+    columns: frozenset[str]
     now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
     _copy: TableCopy = field(init=False)
     _goal_lsn: int | None = field(default=None, init=False)
@@ -168,7 +170,8 @@ class CapturedTable:
             SourceLost: changes after the position are gone.
             SourceRefused: the table was read from another server, or cannot be copied.
         """
-        if state.phase in (TablePhase.ERRORED, TablePhase.LEFT):
+        # A process that does not know all columns would leave values out; it takes them up soon.
+        if state.phase in (TablePhase.ERRORED, TablePhase.LEFT) or state.has_columns_beside(self.columns):
             return None
         self._expect_same_server(before, spool)
         if state.phase is TablePhase.INIT:

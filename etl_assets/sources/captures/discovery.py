@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.errors import SourceRefused
-from etl_assets.pipelines.capture_spec import CaptureSpec
+from etl_assets.pipelines.capture_spec import AddedColumns, CaptureSpec
 from etl_assets.sources.captures.catalog_mark import read_catalog_mark
 from etl_assets.sources.captures.log_reader import CaptureReader
 from etl_assets.sources.captures.matched_tables import (
@@ -212,6 +212,11 @@ class Discovery:
             return "added"
         if same:
             return ""
+        if after.has_columns_beside(before.columns) and capture.added_columns is AddedColumns.COPY:
+            # Changes since the column was added may have lost their values, and the log never had the
+            # defaults of older rows.
+            self.reader.spool.remove(before.pipeline, until_lsn=since)
+            after = after.copied_again(since)
         self._store(before, after)
         return "changed"
 

@@ -112,6 +112,15 @@ class CapturedTableState:
         error = more.pop("error", None)
         return replace(self, phase=phase, error=error, **more)
 
+    @property
+    def columns(self) -> frozenset[str]:
+        """Names of the columns of its pipeline."""
+        return frozenset(self.declaration.get("columns", ()))
+
+    def has_columns_beside(self, known: frozenset[str]) -> bool:
+        """Return whether its pipeline has columns that are not among some others."""
+        return bool(self.columns - known)
+
     def copied_again(self, since_lsn: int) -> CapturedTableState:
         """Return the state in INIT, for a copy that begins by emptying the table.
 
