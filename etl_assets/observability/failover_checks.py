@@ -70,9 +70,10 @@ def _waits_for_standbys(state: ServerState) -> Iterator[Finding]:
     physical = [each.name for each in state.slots if not each.plugin]
     if not named:
         slots = ", ".join(physical) or "the standby's slot"
-        yield warn(
+        yield fail(
             FAILOVER,
-            "synchronized_standby_slots is empty: changes may be read that a promoted standby does not have",
+            "synchronized_standby_slots is empty: changes may be read that a promoted standby does not have,"
+            " and changes that it makes in their place would not be read",
             f"ALTER SYSTEM SET synchronized_standby_slots = '{slots}'; {_RELOAD}; {STANDBY_NEEDS}",
         )
     elif missing := [each for each in named if each not in physical]:

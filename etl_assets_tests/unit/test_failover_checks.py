@@ -70,9 +70,9 @@ def test_a_slot_that_is_not_made_yet_is_no_problem():
     assert problems(replace(SERVER, slots=(OF_STANDBY,))) == []
 
 
-def test_reading_ahead_of_the_standbys_is_a_warning_that_names_their_slots():
+def test_reading_ahead_of_the_standbys_is_refused_with_the_names_of_their_slots():
     (found,) = problems(with_settings(SERVER, synchronized_standby_slots=""))
-    assert found.status is Status.WARN
+    assert found.status is Status.FAIL
     assert "synchronized_standby_slots = 'standby_1'" in (found.fix or "")
 
 

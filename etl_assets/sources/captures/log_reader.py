@@ -208,7 +208,8 @@ class CaptureReader:
             raise SourceRefused(
                 f"the log of the connection {self.server.name} ends before"
                 f" {lsn_text(state.end_lsn)}, up to where"
-                f" the capture {self.capture.name} has read it: the server was restored to an earlier time",
+                f" the capture {self.capture.name} has read it: the server was restored to an earlier time,"
+                " or a standby was promoted that did not have all of it",
                 fix="to read it as it is now, declare a capture with another name and another slot",
                 source=self.server.name,
             )
