@@ -240,7 +240,7 @@ def test_a_server_without_the_timeline_that_was_read_is_an_error_until_tables_ma
     shop.make_tables("film")
     shop.discover()
     shop.settle("film")
-    spool = shop.reader().spool
+    spool = shop.reader.spool
     state = spool.state()
     assert state is not None
     assert state.timeline == 1

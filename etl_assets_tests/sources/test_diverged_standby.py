@@ -110,6 +110,7 @@ def test_a_pipeline_goes_on_with_the_promoted_standby(pair, tmp_path):
     with psycopg.connect(pair.primary.url) as session:
         needs_postgres(session, 17)
     films = Followed.create(pair.primary, tmp_path)
+    films.declare(failover=True)
     films.execute("INSERT INTO film SELECT n, 'film ' || n, 'PG' FROM generate_series(1, 6) n")
     run(films)
     films.execute("UPDATE film SET title = 'one' WHERE film_id = 1", "DELETE FROM film WHERE film_id = 2")
