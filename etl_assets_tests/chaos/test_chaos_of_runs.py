@@ -25,7 +25,7 @@ from etl_assets_tests.pipeline import Pipeline
 from etl_assets_tests.reference.fault_proxy import FaultProxy
 from etl_assets_tests.reference.object_store_server import ObjectStoreServer
 
-ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "4"))
+ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "2"))
 SEED = int(os.environ.get("CHAOS_SEED") or 0)
 MAX_ROUNDS = 25
 WORLDS = 2 * -(-ROUNDS // (2 * MAX_ROUNDS))

@@ -1,5 +1,5 @@
 """Runs at the warm engine: they succeed, are cancelled and killed, and the engine itself is killed under
-one.
+one. `dagster/test_engine_runs.py` has the short forms.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from etl_assets_tests.e2e.dagster_ui import DagsterApi, dagster_ui, wait
 from etl_assets_tests.e2e.installation import FIRST, SECOND, land, rows_by_day
 from etl_assets_tests.e2e.test_ended_runs import paused, retry_of
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1_200)]
+pytestmark = [pytest.mark.full, pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1_200)]
 LINES = 150_000
 """Enough for Spark to be at work for some seconds."""
 
