@@ -159,7 +159,7 @@ class PostgresServer(ManagedServer):
             lines = (self._data / "postmaster.pid").read_text("utf-8").splitlines()
         except FileNotFoundError:
             return False
-        return len(lines) >= 8 and lines[0] == str(pid) and lines[7].strip() == "ready"
+        return len(lines) >= 8 and lines[0] == str(pid) and lines[7].strip() in ("ready", "standby")
 
 
 def find_binaries() -> Path:

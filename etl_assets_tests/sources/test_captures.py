@@ -236,6 +236,24 @@ def test_a_slot_that_is_gone_is_an_error_until_the_tables_may_be_copied_again(sh
         assert shop.held(table) == shop.source(table)
 
 
+def test_a_server_without_the_timeline_that_was_read_is_an_error_until_tables_may_be_copied_again(shop):
+    shop.make_tables("film")
+    shop.discover()
+    shop.settle("film")
+    spool = shop.reader.spool
+    state = spool.state()
+    assert state is not None
+    assert state.timeline == 1
+    spool.write_state(replace(state, timeline=2))  # as if it had been read from a promoted standby
+    shop.execute("DELETE FROM film WHERE id = 1")
+    with pytest.raises(SourceLost, match="read on timeline 2, which is not in the history of this server"):
+        shop.ingest("film")
+    shop.declare(on_lost="copy")
+    shop.look()
+    shop.settle("film")
+    assert shop.held("film") == shop.source("film")
+
+
 def test_tables_of_the_platform_are_refused_by_name(shop):
     shop.make_tables("film", "etl_assets_positions")
     with pytest.raises(SourceRefused, match="a table of the platform itself"):

@@ -116,6 +116,8 @@ def test_a_table_is_in_error_before_its_changes_are_removed(tmp_path):
         session=None,
         system=lambda: "1",
         end_lsn=lambda: 9,
+        diverged=lambda timeline, lsn: None,
+        timeline=lambda: 1,
         slot_state=lambda: SimpleNamespace(is_usable=True, is_lost=False, confirmed_lsn=5),
         confirm=lambda lsn: None,
         messages=lambda most: (each for each in ()),

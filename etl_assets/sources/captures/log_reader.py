@@ -209,10 +209,13 @@ class CaptureReader:
                 f"the log of the connection {self.server.name} ends before"
                 f" {lsn_text(state.end_lsn)}, up to where"
                 f" the capture {self.capture.name} has read it: the server was restored to an earlier time,"
-                " or a standby was promoted that did not have all of it",
-                fix="to read it as it is now, declare a capture with another name and another slot",
+                " or a standby was promoted that lacks the last transactions",
+                fix="if a standby was promoted, run again once its log is longer, with `on_lost: copy`;"
+                " to read it as it is now, declare a capture with another name and another slot",
                 source=self.server.name,
             )
+        if (lacks := self.server.diverged(state.timeline, state.end_lsn)) is not None:
+            return self._lost(lacks, slot, system)
         if slot is None:
             return self._lost(f"the slot {name} is gone", None, system)
         if slot.is_lost:
@@ -222,6 +225,25 @@ class CaptureReader:
         if slot.confirmed_lsn > state.end_lsn:
             moved = lsn_text(slot.confirmed_lsn)
             return self._lost(f"another reader moved the slot {name} on to {moved}", slot, system)
+        return self._on_timeline(state)
+
+    def _on_timeline(self, state: SpoolState) -> SpoolState:
+        """Go on with the log of a promoted standby, which has everything that was read.
+
+        Copied rows can be newer than what was read of the log, and the standby may lack their transactions:
+        such tables are copied again.
+        """
+        current = self.server.timeline()
+        if state.timeline == current:
+            return state
+        if state.timeline:
+            for table in self.tables():
+                is_ahead = self.server.diverged(state.timeline, table.catchup_lsn) is not None
+                if table.phase is TablePhase.DATA_SYNC or (table.phase is TablePhase.CATCHUP and is_ahead):
+                    self._copy_again(table, state.end_lsn)
+        # The log may be as long as it was, and have other transactions.
+        state = replace(state, timeline=current, seen_lsn=0)
+        self.spool.write_state(state)
         return state
 
     def _begin_spool(self, slot: LogSlot | None, system: str) -> SpoolState:
@@ -259,7 +281,7 @@ class CaptureReader:
         return made
 
     def _begin_at(self, lsn: int, system: str) -> SpoolState:
-        state = SpoolState(system=system, end_lsn=lsn)
+        state = SpoolState(system=system, end_lsn=lsn, timeline=self.server.timeline())
         self.spool.remove_beyond(lsn)
         self.spool.write_state(state)
         return state

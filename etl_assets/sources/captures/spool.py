@@ -62,12 +62,14 @@ class SpoolState:
         end_lsn: End of the last transaction that was read.
         seen_lsn: End of the log when it was last looked at; up to there the log has nothing else.
         is_whole: Whether the last reading found nothing more.
+        timeline: Timeline of the server's log; 0: it is not known.
     """
 
     system: str
     end_lsn: int
     seen_lsn: int = 0
     is_whole: bool = True
+    timeline: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -129,6 +131,7 @@ class Spool:
             end_lsn=int(found["end_lsn"]),
             seen_lsn=int(found["seen_lsn"]),
             is_whole=bool(found["is_whole"]),
+            timeline=int(found.get("timeline", 0)),
         )
 
     def write_state(self, state: SpoolState) -> None:

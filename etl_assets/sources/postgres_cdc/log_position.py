@@ -33,6 +33,7 @@ class LogPosition:
             lacks values; 0: none is.
         copy_number: Of a captured table: number of the copy that it is from.
         copied: Of a captured table: rows that the copy has read.
+        timeline: Timeline of the server's log; 0: it is not known.
         columns: The columns of the table that were taken last; None: it is not known.
     """
 
@@ -47,11 +48,19 @@ class LogPosition:
     again_until_lsn: int = 0
     copy_number: int = 0
     copied: int = 0
+    timeline: int = 0
     columns: Columns | None = None
+
+    @property
+    def read_until(self) -> int:
+        """The place in the log up to which rows or changes have been read."""
+        return max(self.lsn, self.snapshot, self.again_until_lsn)
 
     def as_json(self) -> dict[str, Any]:
         """Return the position as JSON."""
         found: dict[str, Any] = {"system": self.system, "lsn": lsn_text(self.lsn)}
+        if self.timeline:
+            found["timeline"] = self.timeline
         if self.copy_number or self.copied:
             found |= {"copy_number": self.copy_number, "copied": self.copied}
         if self.again_until_lsn:
@@ -88,6 +97,7 @@ class LogPosition:
             again_until_lsn=parse_lsn(found["again_until"]) if "again_until" in found else 0,
             copy_number=found.get("copy_number", 0),
             copied=found.get("copied", 0),
+            timeline=found.get("timeline", 0),
             columns=None if columns is None else tuple(RelationColumn(*each) for each in columns),
         )
 

@@ -20,6 +20,7 @@ from etl_assets.sources.postgres_cdc.server_state import (
     OUTPUT_PLUGIN,
     read_publication_state,
 )
+from etl_assets.sources.postgres_cdc.timelines import Timelines, parse_history
 from etl_assets.sources.postgres_cdc.types import SESSION_SETTINGS
 from etl_assets.sources.sql.postgres_text import quoted
 
@@ -145,6 +146,28 @@ class LogServer:
     def system(self) -> str:
         """Return what identifies the server's data: a copy of it has the same, another server has not."""
         return self._value("SELECT system_identifier::text FROM pg_control_system()")
+
+    def timeline(self) -> int:
+        """Return the timeline of the server. The promotion of a standby begins a new one."""
+        return int(self._value("SELECT pg_walfile_name(pg_current_wal_lsn())")[:8], 16)
+
+    def timelines(self) -> Timelines:
+        """Return the server's timeline, with where the earlier ones ended."""
+        import psycopg
+
+        current = self.timeline()
+        if current == 1:
+            return Timelines(current=1, ends={})
+        with psycopg.connect(self.replication_address, autocommit=True) as sender:
+            row = sender.execute(f"TIMELINE_HISTORY {current}".encode()).fetchone()
+        assert row is not None  # the command has one row
+        return Timelines(current=current, ends=parse_history(row[1]))
+
+    def diverged(self, timeline: int, lsn: int) -> str | None:
+        """Return why the server's log lacks a place that was read on a timeline; None if it has it."""
+        if not timeline or self.timeline() == timeline:
+            return None
+        return self.timelines().lacks(timeline, lsn)
 
     def slot_state(self) -> LogSlot | None:
         """Return the slot; None if there is none."""

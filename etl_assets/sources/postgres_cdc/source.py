@@ -20,7 +20,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shutil import rmtree
 
-from etl_assets.errors import EtlAssetsError, SourceLost, SourceRefused, SourceSchemaChanged
+from etl_assets.errors import (
+    EtlAssetsError,
+    SourceLost,
+    SourceRefused,
+    SourceSchemaChanged,
+    SourceUnavailable,
+)
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.pipelines.postgres_cdc_spec import OnLostLog
 from etl_assets.sources.postgres_cdc.log_position import LOG, LogPosition
@@ -99,6 +105,7 @@ class PostgresLog:
         assert begin is not None  # each range begins somewhere
         try:
             with self.server.asked():
+                self._expect_timeline(begin)
                 table = self._found()
                 return (self._read_rows if begin.is_copying else self._read_log)(table, begin, wanted, folder)
         except EtlAssetsError:
@@ -138,7 +145,7 @@ class PostgresLog:
         notes: tuple[str, ...] = ()
         if before is not None:
             if (lost := self._lost(before)) is None:
-                return before, ()
+                return replace(before, timeline=self.server.timeline()), ()
             if self.on_lost is OnLostLog.FAIL:
                 raise self._log_is_gone(before, lost)
             notes = (f"{lost}; {self.table} is copied again",)
@@ -165,6 +172,7 @@ class PostgresLog:
                 system=self.server.system(),
                 lsn=slot.confirmed_lsn,
                 is_copying=True,
+                timeline=self.server.timeline(),
                 empties=before is not None,
                 columns=found.relation.columns if before is None else before.columns,
             ),
@@ -197,10 +205,13 @@ class PostgresLog:
             raise SourceRefused(
                 f"the log of the connection {self.server.name} ends at {lsn_text(end_lsn)}, before the"
                 f" position {lsn_text(position.lsn)} of {self.table}: the server was restored to an earlier"
-                " time",
-                fix="to read it as it is now, declare a pipeline with another name and another slot",
+                " time, or a standby was promoted that lacks the last transactions",
+                fix="if a standby was promoted, run again once its log is longer, with `on_lost: copy`;"
+                " to read it as it is now, declare a pipeline with another name and another slot",
                 source=self.server.name,
             )
+        if (lacks := self.server.diverged(position.timeline, position.read_until)) is not None:
+            return lacks
         slot = self.server.slot_state()
         if slot is None:
             return f"the slot {self.server.slot} is gone"
@@ -210,6 +221,15 @@ class PostgresLog:
             moved = lsn_text(slot.confirmed_lsn)
             return f"another reader moved the slot {self.server.slot} on to {moved}"
         return None
+
+    def _expect_timeline(self, begin: LogPosition) -> None:
+        """Raise SourceUnavailable if the session leads to another server than the one of the plan."""
+        if begin.timeline and self.server.timeline() != begin.timeline:
+            raise SourceUnavailable(
+                f"a standby of the connection {self.server.name} was promoted while {self.table} was read",
+                fix="nothing: the step is repeated, and looks at the new primary first",
+                source=self.server.name,
+            )
 
     def _log_is_gone(self, position: LogPosition, lost: str) -> SourceLost:
         return SourceLost(
@@ -261,7 +281,11 @@ class PostgresLog:
         if rows < limit:
             self._copy.release()
             end = LogPosition(
-                system=begin.system, lsn=begin.lsn, again_until_lsn=place, columns=begin.columns
+                system=begin.system,
+                lsn=begin.lsn,
+                again_until_lsn=place,
+                timeline=begin.timeline,
+                columns=begin.columns,
             )
         else:
             end = replace(begin, after=after, snapshot=place, rows=number + rows, empties=False)
