@@ -88,6 +88,11 @@ class Discovery:
             self._expect_foreign(matched)
             known = {each.table: each for each in self.reader.states.of_capture(capture.name)}
             published = self._publication(session, matched, known)
+            # What was just made for the publication is no change that the next discovery has to look at.
+            # Tables that others make meanwhile are matched after the mark is read.
+            mark = read_catalog_mark(session)
+            matched = find_matched(session, capture)
+            self._expect_foreign(matched)
             wanted = {name: oid for name, oid in matched.items() if _quoted(name) in published}
             spool = self.reader.spool.state()
             since = 0 if spool is None else spool.end_lsn
