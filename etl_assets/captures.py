@@ -21,7 +21,7 @@ from etl_assets.sources.captures.connect import capture_reader, table_states
 from etl_assets.sources.captures.discovery import Discovery, FoundTables
 from etl_assets.sources.captures.phases import TableRetry
 from etl_assets.sources.captures.table_states import CapturedTableState, change_state, find_state
-from etl_assets.sources.captures.table_view import TableView
+from etl_assets.sources.captures.table_view import TableView, lag_seconds
 
 if TYPE_CHECKING:
     from etl_assets.settings import Settings
@@ -98,7 +98,9 @@ def table_views(settings: Settings, name: str | None = None, *, asks: bool = Tru
                 state=state,
                 committed_lsn=committed,
                 lag_bytes=None if end_lsn is None else max(0, end_lsn - committed),
-                lag_seconds=None if spool is None else reader.lag_seconds(state, committed, spool, end_lsn),
+                lag_seconds=None
+                if spool is None
+                else lag_seconds(reader.spool, state, committed, spool, end_lsn),
             )
 
 

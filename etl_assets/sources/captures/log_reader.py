@@ -139,27 +139,6 @@ class CaptureReader:
         unread = self.spool.segments(table.pipeline, after_lsn=after, until_lsn=state.end_lsn)
         return after if unread else state.end_lsn
 
-    def lag_seconds(
-        self, table: CapturedTableState, committed_lsn: int, state: SpoolState, end_lsn: int | None
-    ) -> float | None:
-        """Return for how long changes of a table may have been waiting, in the spool or in the server's log.
-
-        Args:
-            table: The table.
-            committed_lsn: Its changes up to here are committed.
-            state: Where the reader is.
-            end_lsn: End of the server's log; None if the server does not answer.
-
-        Returns:
-            Seconds, 0.0 if there is nothing to read; None if it is not known since when the log is not read.
-        """
-        spooled = self.spool.age(table.pipeline, after_lsn=committed_lsn)
-        if end_lsn == state.seen_lsn:
-            return spooled
-        if (read_until := self.spool.read_until()) is None:
-            return spooled or None
-        return max(spooled, time.time() - read_until)
-
     def end_lsn(self) -> int | None:
         """Return the end of the server's log; None if it does not answer."""
         try:

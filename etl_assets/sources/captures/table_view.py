@@ -1,13 +1,16 @@
 """A captured table as people see it.
 
-Belongs here: what is shown of a state. Does not belong here: reading it (`etl_assets/captures.py`).
+Belongs here: what is shown of a state, and its lag. Does not belong here: reading it
+(`etl_assets/captures.py`).
 """
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
+from etl_assets.sources.captures.spool import Spool, SpoolState
 from etl_assets.sources.captures.table_states import CapturedTableState
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
 
@@ -67,3 +70,26 @@ class TableView:
             text += f"\n    {state.error.reason}\n    fix: {state.error.solution}"
             text += f"\n    then ({state.error.retry}): {state.error.ended_by(state.capture, state.table)}"
         return text
+
+
+def lag_seconds(
+    spool: Spool, table: CapturedTableState, committed_lsn: int, state: SpoolState, end_lsn: int | None
+) -> float | None:
+    """Return for how long changes of a table may have been waiting, in the spool or in the server's log.
+
+    Args:
+        spool: The spool of the capture.
+        table: The table.
+        committed_lsn: Its changes up to here are committed.
+        state: Where the reader is.
+        end_lsn: End of the server's log; None if the server does not answer.
+
+    Returns:
+        Seconds, 0.0 if there is nothing to read; None if it is not known since when the log is not read.
+    """
+    spooled = spool.age(table.pipeline, after_lsn=committed_lsn)
+    if end_lsn == state.seen_lsn:
+        return spooled
+    if (read_until := spool.read_until()) is None:
+        return spooled or None
+    return max(spooled, time.time() - read_until)
