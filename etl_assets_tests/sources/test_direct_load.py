@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from etl_assets.errors import ContractError, SourceRefused
+from etl_assets.errors import CommitConflict, ContractError, SourceRefused
 from etl_assets.failpoints import Failpoint
 from etl_assets.settings import load_settings
 from etl_assets.sources.positions import read_positions
@@ -25,6 +25,8 @@ pytest.importorskip("psycopg")
 from etl_assets_tests.sources.shop import Shop
 
 TABLE, REJECTS = "people", "people_rejects"
+CONFLICTED = 3
+"""Exit code of a load that found another one's commit; its repetition goes on after that."""
 QUERY = "SELECT film_id, title, rating, price, is_kept, released, updated_at, ':x' AS literal FROM film"
 COLUMNS: dict[str, Any] = {
     "film_id": "bigint",
@@ -192,6 +194,35 @@ def _load_and_die(home: Any, password: str, failpoint: str) -> None:
     os.environ["ETL_ASSETS_FAILPOINT"] = failpoint
     Topic("", "", Home(path=home)).load(None)
     os._exit(SURVIVED)
+
+
+def test_of_two_loads_at_once_each_row_counts_once(shop):
+    shop.add(1, 30)
+    begin = multiprocessing.get_context("spawn").Event()
+    processes = [
+        multiprocessing.get_context("spawn").Process(
+            target=_load_when_told, args=(shop.pipeline.home.path, os.environ["SHOP_PASSWORD"], begin)
+        )
+        for _ in range(2)
+    ]
+    for process in processes:
+        process.start()
+    begin.set()
+    for process in processes:
+        process.join(100)
+        assert process.exitcode in (0, CONFLICTED)
+    load(shop)
+    assert sorted(rows(shop)) == list(range(1, 31))
+    assert load(shop).commits == 0
+
+
+def _load_when_told(home: Any, password: str, begin: Any) -> None:
+    os.environ["SHOP_PASSWORD"] = password
+    begin.wait(60)
+    try:
+        Topic("", "", Home(path=home)).load(None)
+    except CommitConflict:
+        os._exit(CONFLICTED)
 
 
 @pytest.mark.spark
