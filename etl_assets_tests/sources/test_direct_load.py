@@ -6,6 +6,8 @@ import datetime as dt
 import json
 import multiprocessing
 import os
+import time
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -314,3 +316,34 @@ def test_mirrored_tables_have_the_rows_and_positions_of_one_commit_everywhere(sh
     held = [{row["film_id"]: row["title"] for row in home.rows(TABLE, root=each["root"])} for each in domains]
     assert sum(each == {1: "film 1", 2: "new", 3: "film 3", 4: "film 4"} for each in held) >= 2
     assert load(shop).commits == 0
+
+
+@pytest.mark.full
+@pytest.mark.kill
+def test_the_worker_follows_the_query_and_goes_on_after_a_kill(shop):
+    home = shop.pipeline.home
+    shop.add(1, 4)
+    worker = home.start("worker")
+    try:
+        wait_for(lambda: sorted(rows(shop)) == [1, 2, 3, 4])
+        shop.add(5, 6)
+        wait_for(lambda: sorted(rows(shop)) == [1, 2, 3, 4, 5, 6])
+    finally:
+        worker.sweep()
+        worker.process.wait()
+    shop.execute("UPDATE film SET title = 'new', updated_at = '2026-02-01' WHERE film_id = 2")
+    worker = home.start("worker")
+    try:
+        wait_for(lambda: rows(shop)[2] == ("new", None))
+        worker.process.terminate()
+        assert worker.ended(60).code == 0
+    finally:
+        worker.sweep()
+    assert load(shop).commits == 0
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.3)
