@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import dagster as dg
@@ -33,6 +33,7 @@ class Lab:
     add: Callable[[int], Any]
     nothing: str
     down: str
+    table: str = SOURCE
     cursor: str | None = field(default=None)
 
     def tick(self) -> dg.SensorResult:
@@ -81,7 +82,9 @@ def of_kafka(fixture: Callable[[str], Any], instance: dg.DagsterInstance) -> tup
     return lab, down, {"bootstrap_servers": [brokers]}
 
 
-def of_sql(fixture: Callable[[str], Any], instance: dg.DagsterInstance) -> tuple[Lab, dict[str, Any], Any]:
+def of_sql(
+    fixture: Callable[[str], Any], instance: dg.DagsterInstance, **source: Any
+) -> tuple[Lab, dict[str, Any], Any]:
     server = fixture("postgres_server")
     shop = Shop.create(server, fixture("tmp_path"))
     fixture("request").addfinalizer(shop.session.close)
@@ -90,6 +93,7 @@ def of_sql(fixture: Callable[[str], Any], instance: dg.DagsterInstance) -> tuple
         incremental_key="updated_at",
         incremental_id_key="film_id",
         columns={"film_id": "bigint", "title": "string", "updated_at": "timestamp"},
+        **source,
     )
     lab = Lab(
         home=shop.pipeline.home,
@@ -102,7 +106,15 @@ def of_sql(fixture: Callable[[str], Any], instance: dg.DagsterInstance) -> tuple
     return lab, {"port": free_port()}, {"port": server.port}
 
 
-@pytest.mark.parametrize("of", [of_kafka, of_sql])
+def of_sql_without_records(
+    fixture: Callable[[str], Any], instance: dg.DagsterInstance
+) -> tuple[Lab, dict[str, Any], Any]:
+    lab, down, up = of_sql(fixture, instance, keep_records=False)
+    home = lab.home
+    return replace(lab, table="people", ingest=lambda: Topic("", "", home).load(None)), down, up
+
+
+@pytest.mark.parametrize("of", [of_kafka, of_sql, of_sql_without_records])
 def test_a_run_is_asked_for_new_records_and_none_for_nothing_or_while_the_source_is_down(
     of, request, instance, monkeypatch
 ):
@@ -111,7 +123,7 @@ def test_a_run_is_asked_for_new_records_and_none_for_nothing_or_while_the_source
     lab.add(1)
     (first,) = lab.keys()
     assert first is not None
-    assert first.startswith(f"{SOURCE}:")
+    assert first.startswith(f"{lab.table}:")
     assert first.endswith("@-1#0")
     assert lab.keys() == [first], "Dagster starts one run for a key, however often it is asked for"
     lab.ingest()
@@ -130,4 +142,5 @@ def test_a_run_is_asked_for_new_records_and_none_for_nothing_or_while_the_source
     assert after not in (None, first)
     lab.ingest()
     assert lab.keys() == []
-    assert {row["partition_date"] for row in lab.home.rows(SOURCE)} <= {today()}
+    if lab.table == SOURCE:
+        assert {row["partition_date"] for row in lab.home.rows(SOURCE)} <= {today()}
