@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from etl_assets.sources.captures.discovery import Discovery
+from etl_assets.sources.captures.table_states import change_state
 from etl_assets_tests.sources.captured import Captured
 
 
@@ -58,3 +62,21 @@ def test_a_process_that_does_not_know_a_new_column_reads_nothing_of_the_table(sh
         assert before.plan(positions, max_bytes=1 << 20, max_records=1_000) is None
         with closing(shop.opened("film")) as after:
             assert after.plan(positions, max_bytes=1 << 20, max_records=1_000) is not None
+
+
+def test_a_table_is_copied_again_although_its_step_goes_on_meanwhile(shop, monkeypatch):
+    shop.make_tables("film")
+    shop.discover()
+    shop.settle("film")
+    shop.execute("ALTER TABLE film ADD note int DEFAULT 7")
+    describe = Discovery._described
+
+    def described(self: Discovery, *arguments: Any) -> Any:
+        found = describe(self, *arguments)
+        state = arguments[-1]
+        change_state(self.reader.states, "shop", state.table, lambda each: replace(each, rows_copied=99))
+        return found
+
+    monkeypatch.setattr(Discovery, "_described", described)
+    shop.discover()
+    assert shop.phases()["film"] == "init"

@@ -327,20 +327,21 @@ def test_the_lag_grows_while_nobody_reads_the_log_and_only_if_there_is_something
         assert found.lag_seconds is not None
         return found.lag_seconds
 
-    while not shop.look().is_whole:
-        pass
-    an_hour_ago = time.time() - 3_600
-    os.utime(shop.reader.spool.folder / "read_until", (an_hour_ago, an_hour_ago))
-    assert lag("film") == 0.0
+    def has_no_lag() -> bool:
+        """Whether an old look is no lag, unless the server itself wrote into its log since then."""
+        while not shop.look().is_whole:
+            pass
+        an_hour_ago = time.time() - 3_600
+        os.utime(shop.reader.spool.folder / "read_until", (an_hour_ago, an_hour_ago))
+        return lag("film") == lag("actor") == 0.0
 
+    assert any(has_no_lag() for _ in range(20))
     shop.execute("UPDATE film SET title = 'two' WHERE id = 2")
     assert lag("film") > 3_000
     shop.look()
     assert 0.0 < lag("film") < 3_000
     shop.ingest("film")
-    while not shop.look().is_whole:
-        pass
-    assert lag("film") == lag("actor") == 0.0
+    assert any(has_no_lag() for _ in range(20))
 
 
 def test_a_process_that_is_stopped_while_it_reads_the_log_is_named_and_holds_nothing_up_for_ever(shop):

@@ -51,6 +51,8 @@ def named(error: Any, target: str, heard: Heard | None = None) -> EtlAssetsError
     if (fix := fix_of(error)) is not None:
         refusal = error.str(), fix
     name = error.name()
+    if name == "_FATAL" and heard is not None and heard.fatal:
+        name = heard.fatal
     if name in _FENCED:
         return SinkFenced(
             f"{target}: another producer has taken over the topic for this sink",

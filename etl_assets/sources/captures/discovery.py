@@ -208,8 +208,7 @@ class Discovery:
             self._store(None, after)
             return "added"
         if before.phase is TablePhase.LEFT or before.oid != oid:
-            self.reader.spool.remove(before.pipeline, until_lsn=since)
-            self._store(before, after.copied_again(since))
+            self._copy_again(after, since)
             return "added"
         if before.error is not None and before.error.retry is TableRetry.TIMED:
             after = after.to(before.error.before)
@@ -220,9 +219,9 @@ class Discovery:
         if after.has_columns_beside(before.columns) and capture.added_columns is AddedColumns.COPY:
             # Changes since the column was added may have lost their values, and the log never had the
             # defaults of older rows.
-            self.reader.spool.remove(before.pipeline, until_lsn=since)
-            after = after.copied_again(since)
-        self._store(before, after)
+            self._copy_again(after, since)
+        else:
+            self._store(before, after)
         return "changed"
 
     def _described(
@@ -254,6 +253,19 @@ class Discovery:
 
     def _change(self, state: CapturedTableState, change: StateChange) -> None:
         change_state(self.reader.states, state.capture, state.table, change)
+
+    def _copy_again(self, found: CapturedTableState, since: int) -> None:
+        """Let a table be copied as it was found, whatever progress its step makes meanwhile.
+
+        The state comes first: a table whose changes are gone must never look as if it had them all.
+        """
+
+        def change(each: CapturedTableState) -> CapturedTableState:
+            described = replace(each, keys=found.keys, declaration=found.declaration, oid=found.oid)
+            return described.copied_again(since)
+
+        self._change(found, change)
+        self.reader.spool.remove(found.pipeline, until_lsn=since)
 
     def _store(self, before: CapturedTableState | None, after: CapturedTableState) -> None:
         """Store a new state, or one in place of another, unless its phase was changed meanwhile."""

@@ -25,7 +25,7 @@ import re
 import shutil
 import time
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO
@@ -98,9 +98,9 @@ class Spool:
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "lock").open("a+") as lock:
             self._acquire(lock)
-            lock.truncate(0)
-            lock.write(str(os.getpid()))
-            lock.flush()
+            with suppress(OSError):  # a full disk: the number is for messages alone
+                os.ftruncate(lock.fileno(), 0)
+                os.write(lock.fileno(), str(os.getpid()).encode())
             self._depth += 1
             try:
                 yield

@@ -27,11 +27,14 @@ class Heard:
 
     def __init__(self) -> None:
         self.said = ""
+        self.fatal = ""
         self._refusal: tuple[float, str, str] | None = None
 
     def __call__(self, error: KafkaError) -> None:
         """Take a report: the client's `error_cb`."""
         self.said = str(error)
+        if error.fatal():
+            self.fatal = error.name()  # calls after it fail with `_FATAL`, which does not say why
         if fix := fix_of(error):
             self._refusal = time.monotonic(), error.str(), fix
 
