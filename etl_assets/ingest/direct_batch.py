@@ -188,7 +188,7 @@ class DirectBatch:
         transaction = Transaction(app_id=FILES, version=self.plan.batch_id)
         positions = {} if self.plan.wanted is None else transactions_of(self.plan.wanted.end)
         transactions = {**positions, DIRECT: next_offset}
-        facts = {FILES_READ: self.plan.marks}
+        facts = {FILES_READ: self.plan.marks, **self.plan.facts_of_range(self.table.path)}
         within = range_of_keys(self.tables, load)
         done = PlainCommit(
             context=self.context,

@@ -230,7 +230,7 @@ class IngestBatch:
                 base_version=self.plan.batch_id - 1,
                 transaction=Transaction(app_id=FILES, version=self.plan.batch_id),
                 transactions={} if self.plan.wanted is None else transactions_of(self.plan.wanted.end),
-                facts={FILES_READ: self.plan.marks},
+                facts={FILES_READ: self.plan.marks, **self.plan.facts_of_range(self.table.path)},
             ),
             wait_seconds=self.context.lock_wait_seconds,
         )

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etl_assets.compute.freed_memory import give_back_freed_memory
+from etl_assets.delta.log.log_places import notes_of
 from etl_assets.delta.write.create import ensure_table
 from etl_assets.errors import SourceLost
 from etl_assets.failpoints import Failpoint, failpoint
@@ -149,7 +150,7 @@ class IngestRanges(Ingest):
         logger.info(
             "%s: batch %d committed in %.1f s", self.table.name, version + 1, time.monotonic() - started
         )
-        notes = (*found.read.notes, *_other_days(report, days))
+        notes = (*found.read.notes, *notes_of(self.table.name, found.read.facts), *_other_days(report, days))
         return report + StepReport(table=self.table.name, version=report.version, notes=notes)
 
     def _files_of(self, found: RangeRead, staged: Path) -> tuple[SourceFile, ...]:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from etl_assets.pipelines.postgres_cdc_spec import OnLostLog
+from etl_assets.pipelines.postgres_cdc_spec import MAX_TRANSACTION_MEANING, MAX_TRANSACTION_RECORDS, OnLostLog
 from etl_assets.pipelines.spec_fields import MAX_NAME_CHARACTERS, Name, Spec
 
 _TABLE = re.compile(r"[^.\s\"]+\.[^.\s\"]+")
@@ -106,6 +106,9 @@ class CaptureSpec(Spec):
     max_batch_records: Annotated[
         int, Field(ge=1, le=10_000_000, description="about how many rows or changes one batch has")
     ] = 500_000
+    max_transaction_records: Annotated[
+        int, Field(ge=1, le=1_000_000_000, description=MAX_TRANSACTION_MEANING)
+    ] = MAX_TRANSACTION_RECORDS
     look_interval_seconds: Annotated[
         float, Field(ge=0, le=3_600, description="how often the log is looked at, for all tables together")
     ] = 1.0
@@ -141,6 +144,11 @@ class CaptureSpec(Spec):
         if wrong := [each for each in value if not _TABLE.fullmatch(each)]:
             raise ValueError(f"{wrong[0]!r} is no table with its schema; such as `public.film` or `public.*`")
         return value
+
+    @property
+    def part_records(self) -> int:
+        """The most changes of one transaction of a table that a version gets."""
+        return max(self.max_transaction_records, self.max_batch_records)
 
     def matches(self, table: str) -> bool:
         """Return whether a table, such as `public.film`, belongs to the capture."""

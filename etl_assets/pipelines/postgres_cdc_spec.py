@@ -33,6 +33,14 @@ OF_LOG = {
 """Their declarations."""
 
 
+MAX_TRANSACTION_RECORDS = 2_000_000
+"""As many changes as the step of a table applies in its own process."""
+MAX_TRANSACTION_MEANING = (
+    "a transaction with more changes of the table becomes visible in parts of so many, each a version that is"
+    " marked; at least `max_batch_records`"
+)
+
+
 class OnLostLog(StrEnum):
     """What happens if the server no longer has the log after the position."""
 
@@ -137,9 +145,17 @@ class PostgresCdcSource(Spec):
         Field(
             ge=1,
             le=10_000_000,
-            description="about how many rows or changes one batch has; a transaction is never divided",
+            description="about how many rows or changes one batch has; transactions are not divided for it",
         ),
     ] = 500_000
+    max_transaction_records: Annotated[
+        int, Field(ge=1, le=1_000_000_000, description=MAX_TRANSACTION_MEANING)
+    ] = MAX_TRANSACTION_RECORDS
+
+    @property
+    def part_records(self) -> int:
+        """The most changes of one transaction that a version gets."""
+        return max(self.max_transaction_records, self.max_batch_records)
 
     @property
     def id(self) -> tuple[str, ...]:

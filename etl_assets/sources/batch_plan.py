@@ -11,8 +11,10 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from etl_assets.delta.log.log_places import LogPlace, facts_after
 from etl_assets.sources.ranges import ReadRange
 from etl_assets.sources.source_files import SourceFile
 
@@ -50,6 +52,15 @@ class BatchPlan:
         for file in self.files:
             marks.setdefault(file.day.isoformat(), {})[file.key] = [file.size, file.mtime_ns]
         return marks
+
+    def facts_of_range(self, table_path: Path) -> dict[str, Any]:
+        """Return what the commit of a range's rows says beside the files.
+
+        Args:
+            table_path: Folder of the table that gets the rows.
+        """
+        found = {} if self.wanted is None else self.wanted.facts
+        return {**found, **facts_after(table_path, self.batch_id - 1, LogPlace.of(found))}
 
     def facts(self) -> dict[str, Any]:
         """Return the facts with which the commit of the rejects names the plan."""

@@ -26,6 +26,7 @@ class ReadRange:
         details: More that the source needs to read exactly this range again, as JSON.
         more: Whether the source had more than this range when it was planned or read.
         notes: What people should know of it, such as partitions that were added.
+        facts: What the commit of its rows says beside, such as the place in a log.
     """
 
     begin: Positions
@@ -33,6 +34,7 @@ class ReadRange:
     details: Mapping[str, Any] = field(default_factory=dict)
     more: bool = False
     notes: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

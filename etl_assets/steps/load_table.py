@@ -15,11 +15,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.spark_types import struct_type
 from etl_assets.delta.log.cursor import read_cursors
+from etl_assets.delta.log.log_places import facts_after, notes_of, place_of
 from etl_assets.delta.session import frame_of
 from etl_assets.delta.write.append import can_append
 from etl_assets.delta.write.changes import IS_DELETED, ChangeColumns
@@ -32,6 +33,7 @@ from etl_assets.delta.write.write_spec import WriteMode
 from etl_assets.errors import RowsRefused
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.pipelines.declared import OFFSET, DeclaredTables
+from etl_assets.pipelines.log_changes import log_of
 from etl_assets.steps.apply_changes import Tombstones
 from etl_assets.steps.changes import read_new_rows
 from etl_assets.steps.declared_table import expect_declared
@@ -114,6 +116,9 @@ class LoadTable:
             )
             tombstones.expect_unchanged()
         with staging_folder(table, base + 1) as folder:
+            place = None
+            if log_of(self.tables.spec.source) is not None:
+                place = place_of(source.path, new.snapshot.version, after=new.after)
             return _Load(
                 context=self.context,
                 tables=self.tables,
@@ -126,6 +131,7 @@ class LoadTable:
                 cursors=new.cursors,
                 folder=folder,
                 tombstones=tombstones,
+                facts=facts_after(table.path, base, place),
             ).run()
 
 
@@ -145,6 +151,7 @@ class _Load:
         cursors: Cursors of the table after the commit.
         folder: Folder for staged rows.
         tombstones: The table's tombstones; None if it does not apply changes.
+        facts: What the commit of the rows says of its place in a log.
     """
 
     context: StepContext
@@ -158,6 +165,7 @@ class _Load:
     cursors: Mapping[str, int]
     folder: Path
     tombstones: Tombstones | None
+    facts: Mapping[str, Any]
 
     def run(self) -> StepReport:
         """Stage, then commit the rejects, then the rows."""
@@ -201,7 +209,10 @@ class _Load:
             version=done.version,
             counts={None: counts},
             commits=int(not done.repeated),
-            notes=warnings_of(self.tables.spec, [stage.figures for stage in stages]),
+            notes=(
+                *warnings_of(self.tables.spec, [stage.figures for stage in stages]),
+                *notes_of(self.table.name, self.facts),
+            ),
         )
 
     def _stage(self) -> tuple[list[StagedLoad], tuple[frozenset[int], ...]]:
@@ -288,6 +299,7 @@ class _Load:
                 transaction=self.transaction,
                 cursors=self.cursors,
                 tombstones=self.tombstones,
+                facts=self.facts,
                 upsert=upsert_of(self.tables),
                 folder=self.folder,
             )
@@ -302,6 +314,7 @@ class _Load:
                 transaction=self.transaction,
                 upsert=upsert_of(self.tables),
                 cursors=self.cursors,
+                facts=self.facts,
                 deterministic=True,
                 known_within=within,
             ),

@@ -11,27 +11,28 @@ Belongs here: what a batch of the table has, and the phases that follow from it.
 from __future__ import annotations
 
 import datetime as dt
-import shutil
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from etl_assets.errors import EtlAssetsError, MessageMalformed, SourceLost, SourceRefused, SourceUnavailable
+from etl_assets.errors import EtlAssetsError, MessageMalformed, SourceLost, SourceRefused
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.sources.captures.copied_rows import CopiedRows
 from etl_assets.sources.captures.log_reader import CaptureReader
 from etl_assets.sources.captures.phases import TablePhase
 from etl_assets.sources.captures.quiet_table import quiet_mark
 from etl_assets.sources.captures.spool import Segment, SpoolState
+from etl_assets.sources.captures.spooled_changes import SpooledChanges, next_changes
 from etl_assets.sources.captures.table_states import CapturedTableState, StateChange, change_state, find_state
 from etl_assets.sources.postgres_cdc.log_position import LOG, LogPosition
 from etl_assets.sources.postgres_cdc.log_server import LogServer
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
 from etl_assets.sources.postgres_cdc.rows_again import moved_rows, read_again
 from etl_assets.sources.postgres_cdc.source_table import SourceTable, find_source_table
-from etl_assets.sources.postgres_cdc.staged import SUFFIX
+from etl_assets.sources.postgres_cdc.table_changes import ReadUntil
 from etl_assets.sources.postgres_cdc.table_copy import TableCopy
+from etl_assets.sources.postgres_cdc.transaction_parts import log_facts
 from etl_assets.sources.ranges import Lag, Positions, RangeRead, ReadRange, StagedFile
 
 _ESTIMATE = "SELECT reltuples::int8 FROM pg_catalog.pg_class WHERE oid = %s"
@@ -94,16 +95,17 @@ class CapturedTable:
             if begin.is_copying:
                 with self.server.asked():
                     end, files = self._copied().write(self._found(), begin, wanted, folder)
-            segments = self._unread(begin.lsn, wanted.details["max_records"])
-            spooled = self._spooled(segments, folder / day.isoformat(), day)
+            changes = self._next_changes(begin, wanted.details["max_records"])
+            spooled = changes.stage(folder / day.isoformat(), day, self.table)
             files += spooled
             end = self._read_again(begin, end, spooled, folder, files)
-        if segments:
-            end = replace(end, lsn=segments[-1].end_lsn)
+        end = replace(end, lsn=changes.until.lsn, part=changes.until.part)
         state = self.reader.spool.state()
         assert state is not None  # the range was planned after it was read
         more = end.is_copying or self._is_short_of_goal(end, state)
-        return RangeRead(read=replace(wanted, end={LOG: end.as_json()}, more=more), files=tuple(files))
+        facts = log_facts(end.lsn, begin.part, end.part)
+        read = replace(wanted, end={LOG: end.as_json()}, more=more, facts=facts)
+        return RangeRead(read=read, files=tuple(files))
 
     def confirm(self, positions: Positions) -> None:
         """Remove committed changes from the spool, and let the table's phase follow."""
@@ -271,6 +273,7 @@ class CapturedTable:
                 return each
             each = replace(
                 each,
+                part=position.part,
                 released_lsn=max(each.released_lsn, position.lsn),
                 rows_copied=max(each.rows_copied, position.copied),
             )
@@ -283,40 +286,14 @@ class CapturedTable:
     def _segments(self, state: CapturedTableState, after_lsn: int, spool: SpoolState) -> tuple[Segment, ...]:
         return self.reader.spool.segments(state.pipeline, after_lsn=after_lsn, until_lsn=spool.end_lsn)
 
-    def _unread(self, after_lsn: int, max_records: int) -> Sequence[Segment]:
-        """Return the next segments: as many places as `max_records` allows, at least one."""
-        spool = self.reader.spool.state()
-        if spool is None:
-            return ()
-        found: list[Segment] = []
-        rows = 0
-        for each in self._segments(self._state(), after_lsn, spool):
-            if found and rows >= max_records and each.end_lsn != found[-1].end_lsn:
-                break
-            found.append(each)
-            rows += each.rows
-        return found
-
-    def _spooled(self, segments: Sequence[Segment], folder: Path, day: dt.date) -> list[StagedFile]:
-        """Copy segments into staged files.
-
-        Raises:
-            SourceUnavailable: another process has committed and removed them, or the table is copied again.
-        """
-        folder.mkdir(parents=True, exist_ok=True)
-        files = []
-        for number, each in enumerate(segments):
-            name = f"log-{number:06d}{SUFFIX}"
-            try:
-                shutil.copyfile(each.path, folder / name)
-            except FileNotFoundError as error:
-                raise SourceUnavailable(
-                    f"changes of {self.table} were taken up by another process, or the table is copied again",
-                    fix="nothing: the step is repeated, and goes on from the newest state",
-                    source=self.table,
-                ) from error
-            files.append(StagedFile(day=day, name=name, place=f"log/{each.path.stem}"))
-        return files
+    def _next_changes(self, begin: LogPosition, max_records: int) -> SpooledChanges:
+        spool, capture = self.reader.spool.state(), self.reader.capture
+        return next_changes(
+            () if spool is None else self._segments(self._state(), begin.lsn, spool),
+            ReadUntil(lsn=begin.lsn, part=begin.part),
+            max_records=max_records,
+            max_transaction=capture.part_records,
+        )
 
     def _read_again(
         self,
@@ -349,6 +326,8 @@ class CapturedTable:
         """Return whether there may be changes after a position that this run reads."""
         if self._goal_lsn is None:
             self._goal_lsn = self.reader.end_lsn() or spool.end_lsn
+        if end.part is not None:
+            return True
         if end.lsn >= self._goal_lsn:
             return False
         is_read_on = not spool.is_whole and spool.end_lsn < self._goal_lsn

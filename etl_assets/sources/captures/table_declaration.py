@@ -50,6 +50,7 @@ def table_declaration(
             "slot": capture.slot,
             "on_lost": capture.on_lost.value,
             "max_batch_records": capture.max_batch_records,
+            "max_transaction_records": capture.max_transaction_records,
             "capture": capture.name,
         },
         "columns": columns,

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from etl_assets.errors import CommitConflict, NotFound
 from etl_assets.sources.captures.phases import FOLLOWING, TablePhase, TableRetry
+from etl_assets.sources.postgres_cdc.transaction_parts import TransactionPart
 
 _TRIES = 50
 
@@ -58,6 +59,7 @@ class CapturedTableState:
         phase: Its phase.
         version: Number of the change of this state, for compare-and-set.
         since_lsn: The spool has the table's changes after this place in the log, as far as it was read.
+        part: How far it is within a transaction that is taken up in parts; None: it has whole ones.
         released_lsn: Changes up to here were committed, and are no longer in the spool.
         catchup_lsn: In CATCHUP: the table is complete once its changes up to here are applied.
         rows_copied: Rows of the copy that are committed.
@@ -76,6 +78,7 @@ class CapturedTableState:
     phase: TablePhase = TablePhase.INIT
     version: int = 0
     since_lsn: int = 0
+    part: TransactionPart | None = None
     released_lsn: int = 0
     catchup_lsn: int = 0
     rows_copied: int = 0
@@ -131,6 +134,7 @@ class CapturedTableState:
             TablePhase.INIT,
             since_lsn=since_lsn,
             released_lsn=since_lsn,
+            part=None,
             rows_copied=0,
             copies=self.copies + 1,
             is_only_spooled=False,
@@ -155,6 +159,8 @@ class CapturedTableState:
     def of(found: Mapping[str, Any]) -> CapturedTableState:
         """Return the state of its JSON."""
         given: dict[str, Any] = {**found, "phase": TablePhase(found["phase"]), "keys": tuple(found["keys"])}
+        if part := found.get("part"):
+            given["part"] = TransactionPart(**part)
         if error := dict(found["error"] or {}):
             retry, before = TableRetry(error.pop("retry")), TablePhase(error.pop("before"))
             given["error"] = TableError(**error, retry=retry, before=before)

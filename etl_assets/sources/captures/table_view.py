@@ -43,6 +43,13 @@ class TableView:
             "rows_copied": state.rows_copied,
             "rows_total": None if state.rows_total < 0 else state.rows_total,
             "committed_lsn": lsn_text(self.committed_lsn),
+            "transaction": None
+            if state.part is None
+            else {
+                "commit_lsn": lsn_text(state.part.commit_lsn),
+                "parts": state.part.number,
+                "changes": state.part.sequence,
+            },
             "lag_bytes": self.lag_bytes,
             "lag_seconds": None if self.lag_seconds is None else round(self.lag_seconds, 1),
             "error": None
@@ -66,6 +73,9 @@ class TableView:
         ]
         lag = f", {' and '.join(behind)} behind" if behind else ""
         text = f"{state.capture}  {state.table}  {state.phase}  {state.rows_copied:,}{total} rows copied{lag}"
+        if state.part is not None:
+            changes, commit = f"{state.part.sequence:,}", lsn_text(state.part.commit_lsn)
+            text += f"\n    has {changes} changes of the transaction {commit}, and lacks others of it"
         if state.error is not None:
             text += f"\n    {state.error.reason}\n    fix: {state.error.solution}"
             text += f"\n    then ({state.error.retry}): {state.error.ended_by(state.capture, state.table)}"

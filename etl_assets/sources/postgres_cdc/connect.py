@@ -51,4 +51,5 @@ def open_log(spec: PipelineSpec, source: PostgresCdcSource, settings: Settings) 
         on_lost=source.on_lost,
         # Changes get values that they lack when they are applied, which is after the transforms.
         needs_all_values=bool(spec.transforms),
+        max_transaction=source.part_records,
     )

@@ -10,6 +10,7 @@ from etl_assets.sources.postgres_cdc.column_changes import Columns
 from etl_assets.sources.postgres_cdc.heap_pages import PagePosition
 from etl_assets.sources.postgres_cdc.lsn import lsn_text, parse_lsn
 from etl_assets.sources.postgres_cdc.messages import RelationColumn
+from etl_assets.sources.postgres_cdc.transaction_parts import TransactionPart
 from etl_assets.sources.ranges import Positions
 
 LOG = "log"
@@ -22,7 +23,8 @@ class LogPosition:
 
     Attributes:
         system: What identifies the server's data.
-        lsn: End of the last transaction that was read, or where the slot began.
+        lsn: End of the last transaction that was read as a whole, or where the slot began.
+        part: How far the table is within the transaction after it, if that is divided.
         is_copying: Whether the table is being copied.
         after: Key of the last row that was copied, as texts; None: there is none yet.
         pages: Of a copy by pages: where it goes on; None: it reads by keys, or has not begun.
@@ -39,6 +41,7 @@ class LogPosition:
 
     system: str
     lsn: int
+    part: TransactionPart | None = None
     is_copying: bool = False
     after: tuple[str, ...] | None = None
     pages: PagePosition | None = None
@@ -54,11 +57,18 @@ class LogPosition:
     @property
     def read_until(self) -> int:
         """The place in the log up to which rows or changes have been read."""
-        return max(self.lsn, self.snapshot, self.again_until_lsn)
+        return max(self.changes_until, self.snapshot, self.again_until_lsn)
+
+    @property
+    def changes_until(self) -> int:
+        """The place in the log up to which changes have been read."""
+        return self.lsn if self.part is None else max(self.lsn, self.part.commit_lsn + 1)
 
     def as_json(self) -> dict[str, Any]:
         """Return the position as JSON."""
         found: dict[str, Any] = {"system": self.system, "lsn": lsn_text(self.lsn)}
+        if self.part is not None:
+            found["part"] = self.part.as_json()
         if self.timeline:
             found["timeline"] = self.timeline
         if self.copy_number or self.copied:
@@ -88,6 +98,7 @@ class LogPosition:
         return LogPosition(
             system=found["system"],
             lsn=parse_lsn(found["lsn"]),
+            part=TransactionPart.of(found.get("part")),
             is_copying=copy is not None,
             after=None if copy is None or copy["after"] is None else tuple(copy["after"]),
             pages=None if copy is None else _pages_of(copy.get("pages")),

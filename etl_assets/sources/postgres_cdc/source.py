@@ -1,8 +1,9 @@
 """A table of PostgreSQL as a source: its rows at first, then the committed transactions of the log.
 
-A position is the end of a transaction in the log. While the table is copied, it is where the slot began, with
-the key of the last row that was copied. Every record has a place in the log: that of its commit, or for a
-copied row the one of its snapshot. So whatever is copied or read twice, the newest change of a row is known.
+A position is the end of a transaction in the log, or a place within one that is read in parts. While the
+table is copied, it is where the slot began, with the key of the last row that was copied. Every record has a
+place in the log: that of its commit, or for a copied row the one of its snapshot. So whatever is copied or
+read twice, the newest change of a row is known.
 
 - Order: commits, and the changes of each in the order in which they were made.
 - Replay: a transaction that ended at or before the position is left out.
@@ -28,7 +29,7 @@ from etl_assets.errors import (
     SourceUnavailable,
 )
 from etl_assets.failpoints import Failpoint, failpoint
-from etl_assets.pipelines.postgres_cdc_spec import OnLostLog
+from etl_assets.pipelines.postgres_cdc_spec import MAX_TRANSACTION_RECORDS, OnLostLog
 from etl_assets.sources.postgres_cdc.log_position import LOG, LogPosition
 from etl_assets.sources.postgres_cdc.log_server import LogServer
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
@@ -40,9 +41,10 @@ from etl_assets.sources.postgres_cdc.source_table import (
     quoted_table,
 )
 from etl_assets.sources.postgres_cdc.staged_changes import StagedChangesWriter
-from etl_assets.sources.postgres_cdc.table_changes import TableChanges
+from etl_assets.sources.postgres_cdc.table_changes import ReadUntil, TableChanges
 from etl_assets.sources.postgres_cdc.table_copy import TableCopy
 from etl_assets.sources.postgres_cdc.taken_columns import TakenColumns
+from etl_assets.sources.postgres_cdc.transaction_parts import log_facts
 from etl_assets.sources.ranges import Lag, Positions, RangeRead, ReadRange, StagedFile
 
 UNCONFIRMED_BYTES = 64 << 20
@@ -60,6 +62,7 @@ class PostgresLog:
         schema: Decides about columns that change.
         on_lost: What happens if the log after the position is gone.
         needs_all_values: Whether an update has to have long values too that it did not change.
+        max_transaction: A transaction with more changes of the table is read in parts of so many.
         now: Returns the time; its day is that of the records.
     """
 
@@ -69,8 +72,11 @@ class PostgresLog:
     schema: TakenColumns
     on_lost: OnLostLog = OnLostLog.FAIL
     needs_all_values: bool = False
+    max_transaction: int = MAX_TRANSACTION_RECORDS
     now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
     _copy: TableCopy = field(init=False)
+    _divided: tuple[LogPosition, TableChanges] | None = field(default=None, init=False)
+    """A reading that ended within a transaction, and where: the server need not send it again."""
 
     def __post_init__(self) -> None:
         self._copy = TableCopy(server=self.server)
@@ -109,6 +115,7 @@ class PostgresLog:
                 table = self._found()
                 return (self._read_rows if begin.is_copying else self._read_log)(table, begin, wanted, folder)
         except EtlAssetsError:
+            self._let_go()
             self.server.close()  # the snapshot too
             raise
 
@@ -133,6 +140,7 @@ class PostgresLog:
 
     def close(self) -> None:
         """Close the session."""
+        self._let_go()
         self.server.close()
 
     def _begin(self, before: LogPosition | None) -> tuple[LogPosition, tuple[str, ...]]:
@@ -201,11 +209,11 @@ class PostgresLog:
                 fix="correct the connection; to read the new server, declare a pipeline with another name",
                 source=self.server.name,
             )
-        if (end_lsn := self.server.end_lsn()) < position.lsn:
+        if (end_lsn := self.server.end_lsn()) < position.changes_until:
             raise SourceRefused(
                 f"the log of the connection {self.server.name} ends at {lsn_text(end_lsn)}, before the"
-                f" position {lsn_text(position.lsn)} of {self.table}: the server was restored to an earlier"
-                " time, or a standby was promoted that lacks the last transactions",
+                f" position {lsn_text(position.changes_until)} of {self.table}: the server was restored to an"
+                " earlier time, or a standby was promoted that lacks the last transactions",
                 fix="if a standby was promoted, run again once its log is longer, with `on_lost: copy`;"
                 " to read it as it is now, declare a pipeline with another name and another slot",
                 source=self.server.name,
@@ -242,6 +250,8 @@ class PostgresLog:
 
     def _is_behind(self, position: LogPosition, *, writes: bool) -> bool:
         """Return whether there is a transaction to read, or so much log that one is written."""
+        if position.part is not None:
+            return True
         table = self._found()
         if self.server.has_changes(table.oid, position.lsn):
             return True
@@ -312,26 +322,55 @@ class PostgresLog:
         folder: Path,
         before_lsn: int | None = None,
     ) -> RangeRead:
-        writer = self._writer(table, wanted, folder, f"log/{lsn_text(begin.lsn)}")
+        place = f"log/{lsn_text(begin.lsn)}" + (f"/{begin.part.number}" if begin.part is not None else "")
+        writer = self._writer(table, wanted, folder, place)
         most = wanted.details["max_records"]
-        changes = TableChanges(
-            writer=writer,
-            table=table,
-            after_lsn=begin.lsn,
-            columns=begin.columns,
-            schema=self.schema,
-            before_lsn=before_lsn,
-        )
         limits = {"max_changes": most, "max_bytes": wanted.details["max_bytes"]}
-        found = changes.read(self.server.messages(most), **limits)
-        if found == begin.lsn:
-            # All of these had been read, and not confirmed: read beyond them.
-            found = changes.read(self.server.messages(None), **limits)
-        end = replace(begin, lsn=found, columns=changes.columns)
+        after = ReadUntil(lsn=begin.lsn, part=begin.part)
+        changes = self._going_on(begin)
+        if changes is not None:
+            found = changes.go_on(writer, **limits)
+        else:
+            changes = TableChanges(
+                writer=writer,
+                table=table,
+                after=after,
+                columns=begin.columns,
+                schema=self.schema,
+                max_transaction=self.max_transaction,
+                before_lsn=before_lsn,
+            )
+            found = changes.read(self.server.messages(most), **limits)
+            if found == after:
+                # All of these had been read, and not confirmed: read beyond them.
+                found = changes.read(self.server.messages(None), **limits)
+        end = replace(begin, lsn=found.lsn, part=found.part, columns=changes.columns)
+        if found.part is not None:
+            self._divided = end, changes
         files = [*writer.close()]
         end = self._read_again(begin, end, table, folder, files)
-        more = found > begin.lsn and self.server.has_changes(table.oid, found)
-        return RangeRead(read=replace(wanted, end={LOG: end.as_json()}, more=more), files=tuple(files))
+        facts = log_facts(found.lsn, begin.part, found.part)
+        more = found.part is not None or (
+            found.lsn > begin.lsn and self.server.has_changes(table.oid, found.lsn)
+        )
+        read = replace(wanted, end={LOG: end.as_json()}, more=more, facts=facts)
+        return RangeRead(read=read, files=tuple(files))
+
+    def _going_on(self, begin: LogPosition) -> TableChanges | None:
+        """Return the reading that ended where a range begins; None if the log has to be read again."""
+        divided, self._divided = self._divided, None
+        if divided is None:
+            return None
+        end, changes = divided
+        if (end.lsn, end.part, end.timeline) == (begin.lsn, begin.part, begin.timeline):
+            return changes
+        changes.close()
+        return None
+
+    def _let_go(self) -> None:
+        if self._divided is not None:
+            self._divided[1].close()
+            self._divided = None
 
     def _read_again(
         self,

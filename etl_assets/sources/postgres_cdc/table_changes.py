@@ -1,4 +1,4 @@
-"""Changes of one table in the messages of a log, by whole transactions.
+"""Changes of one table in the messages of a log, by whole transactions, and very large ones by parts.
 
 Belongs here: which changes are the table's, and by which columns. Does not belong here: where messages come
 from (`log_server.py`), and files (`staged_changes.py`).
@@ -10,14 +10,29 @@ from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from etl_assets.errors import MessageMalformed
+from etl_assets.errors import MessageMalformed, SourceLost
 from etl_assets.sources.postgres_cdc import messages as m
 from etl_assets.sources.postgres_cdc.column_changes import Columns
 from etl_assets.sources.postgres_cdc.decoder import Decoder
+from etl_assets.sources.postgres_cdc.lsn import lsn_text
 from etl_assets.sources.postgres_cdc.relations import RelationCache
 from etl_assets.sources.postgres_cdc.source_table import SourceTable
 from etl_assets.sources.postgres_cdc.staged_changes import StagedChangesWriter
 from etl_assets.sources.postgres_cdc.taken_columns import TakenColumns
+from etl_assets.sources.postgres_cdc.transaction_parts import TransactionPart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadUntil:
+    """How far a reading came.
+
+    Attributes:
+        lsn: End of the last whole transaction.
+        part: How far it is within the transaction after it, if that is divided.
+    """
+
+    lsn: int
+    part: TransactionPart | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,24 +42,28 @@ class TableChanges:
     Attributes:
         writer: Where they are written.
         table: The table.
-        after_lsn: Transactions that ended at or before this place are left out.
+        after: How far the table has been read: what is before is left out.
         columns: The columns that are taken, at first those of the position; None: it is not known.
         schema: Decides about other columns.
+        max_transaction: A transaction with more changes of the table is divided into parts of so many.
         before_lsn: Transactions that commit at or after this place are not read; None: all are.
     """
 
     writer: StagedChangesWriter
     table: SourceTable
-    after_lsn: int
+    after: ReadUntil
     columns: Columns | None
     schema: TakenColumns
+    max_transaction: int
     before_lsn: int | None = None
     _relations: RelationCache = field(default_factory=RelationCache, init=False)
     _commit_lsn: int = field(default=0, init=False)
     _sequence: int = field(default=0, init=False)
     _written: m.RelationMessage | None = field(default=None, init=False)
+    _messages: Generator[m.Message] | None = field(default=None, init=False)
+    _next: m.Message | None = field(default=None, init=False)
 
-    def read(self, data: Generator[bytes], *, max_changes: int, max_bytes: int) -> int:
+    def read(self, data: Generator[bytes], *, max_changes: int, max_bytes: int) -> ReadUntil:
         """Write changes until there are so many, or no more transactions.
 
         Args:
@@ -53,48 +72,113 @@ class TableChanges:
             max_bytes: After so many bytes of their values no other transaction begins.
 
         Returns:
-            Where the last transaction ended; `after_lsn` if there was none after it.
+            How far it came; `after` if there was nothing after it. If that is within a transaction, the
+            messages stay open for `go_on`, until `close`.
 
         Raises:
             SourceSchemaChanged: the pipeline does not take the columns of a transaction.
         """
-        reached, decoder = self.after_lsn, Decoder()
-        with closing(data):
-            for each in data:
-                match message := decoder.decode(each):
-                    case m.BeginMessage() if self.before_lsn is not None and (
-                        message.commit_lsn >= self.before_lsn
-                    ):
+        self.close()
+        self._messages = _decoded(data)
+        return self._read(max_changes, max_bytes)
+
+    def go_on(self, writer: StagedChangesWriter, *, max_changes: int, max_bytes: int) -> ReadUntil:
+        """Write the next part of the transaction that the last reading ended in."""
+        self.writer, self._written = writer, None
+        return self._read(max_changes, max_bytes)
+
+    def close(self) -> None:
+        """Let go of the messages."""
+        if self._messages is not None:
+            self._messages.close()
+            self._messages = self._next = None
+
+    def _read(self, max_changes: int, max_bytes: int) -> ReadUntil:
+        try:
+            self.after = self._read_on(max_changes, max_bytes)
+        except BaseException:
+            self.close()
+            raise
+        if self.after.part is None:
+            self.close()
+        return self.after
+
+    def _read_on(self, max_changes: int, max_bytes: int) -> ReadUntil:
+        reached, messages = self.after, self._messages
+        assert messages is not None  # they are open until the end of a transaction
+        while (message := self._next or next(messages, None)) is not None:
+            self._next = None
+            match message:
+                case m.BeginMessage() if self.before_lsn is not None and (
+                    message.commit_lsn >= self.before_lsn
+                ):
+                    break
+                case m.BeginMessage():
+                    self._commit_lsn, self._sequence = message.commit_lsn, 0
+                case m.CommitMessage() if self._commit_lsn >= self.after.lsn:
+                    self._expect_part()
+                    was_divided = reached.part is not None
+                    reached = ReadUntil(lsn=message.end_lsn)
+                    if was_divided or self.writer.size >= max_bytes or self.writer.count >= max_changes:
                         break
-                    case m.BeginMessage():
-                        self._commit_lsn, self._sequence = message.commit_lsn, 0
-                    case m.CommitMessage() if self._commit_lsn >= self.after_lsn:
-                        reached = message.end_lsn
-                        if self.writer.size >= max_bytes or self.writer.count >= max_changes:
-                            break
-                    case m.RelationMessage():
-                        # The server sends it once, maybe in a transaction that is left out.
-                        self._relations.remember(message, self._commit_lsn)
-                    case _ if self._commit_lsn >= self.after_lsn:
+                case m.RelationMessage():
+                    # The server sends it once, maybe in a transaction that is left out.
+                    self._relations.remember(message, self._commit_lsn)
+                case _ if self._commit_lsn >= self.after.lsn and self._is_of_table(message):
+                    first = self._first
+                    if self._sequence >= first + self.max_transaction:
+                        self._next = message
+                        number = 0 if self.after.part is None else self.after.part.number
+                        part = TransactionPart(
+                            commit_lsn=self._commit_lsn, sequence=self._sequence, number=number + 1
+                        )
+                        return ReadUntil(lsn=reached.lsn, part=part)
+                    if self._sequence >= first:
                         self._write(message)
+                    # Only changes of the table are numbered: a transaction that is read again has the same
+                    # ones, whatever else is sent.
+                    self._sequence += 1
         return reached
 
-    def _write(self, message: m.Message) -> None:
-        """Write a change of the table.
+    def _expect_part(self) -> None:
+        """Expect that a transaction which ends is the one whose first parts have been read, if there is one.
 
-        Only these are numbered: a transaction that is read again has the same ones, whatever else is sent.
+        Raises:
+            SourceLost: the log has another one there.
         """
-        oid = self.table.oid
+        part = self.after.part
+        if part is None or part.commit_lsn == self._commit_lsn:
+            return
+        raise SourceLost(
+            f"the log has no more of the transaction at {lsn_text(part.commit_lsn)}, of which"
+            f" {self.table.name} has {part.number} parts",
+            fix="find out what was done to the publication or the slot; `on_lost: copy` and another slot copy"
+            " the table again",
+            source=self.table.name,
+            lost=f"the rest of the transaction at {lsn_text(part.commit_lsn)}",
+        )
+
+    @property
+    def _first(self) -> int:
+        """Number of the first change of the transaction that has not been read."""
+        part = self.after.part
+        return part.sequence if part is not None and part.commit_lsn == self._commit_lsn else 0
+
+    def _is_of_table(self, message: m.Message) -> bool:
         match message:
-            case m.InsertMessage() | m.UpdateMessage() | m.DeleteMessage() if message.relation == oid:
-                self._begin()
+            case m.InsertMessage() | m.UpdateMessage() | m.DeleteMessage():
+                return message.relation == self.table.oid
+            case m.TruncateMessage():
+                return self.table.oid in message.relations
+        return False  # what is no change
+
+    def _write(self, message: m.Message) -> None:
+        self._begin()
+        match message:
+            case m.InsertMessage() | m.UpdateMessage() | m.DeleteMessage():
                 self.writer.change(message, self._commit_lsn, self._sequence)
-            case m.TruncateMessage() if oid in message.relations:
-                self._begin()
+            case m.TruncateMessage():
                 self.writer.truncate(self._commit_lsn, self._sequence)
-            case _:
-                return  # another table, or what is no change
-        self._sequence += 1
 
     def _begin(self) -> None:
         """Begin a file if the table has other columns than the last change had.
@@ -115,3 +199,10 @@ class TableChanges:
             self.columns = found.columns if why is None else self.columns
             self.writer.begin(found, quarantined=why)
             self._written = found
+
+
+def _decoded(data: Generator[bytes]) -> Generator[m.Message]:
+    decoder = Decoder()
+    with closing(data):
+        for each in data:
+            yield decoder.decode(each)
