@@ -21,12 +21,14 @@ __version__ = "0.1.0"
 __all__ = ["Pipeline", "Platform", "open_table", "produce"]
 
 
-def open_table(name: str, home: str | Path | None = None) -> OpenedTable:
+def open_table(name: str, home: str | Path | None = None, *, whole_transactions: bool = False) -> OpenedTable:
     """Open the newest acknowledged version of a table for Polars, pandas, delta-rs, pyarrow or Spark.
 
     Args:
         name: A table of the platform.
         home: The installation's home folder; by default `ETL_ASSETS_HOME`, as for commands.
+        whole_transactions: Instead, open the last version without a part of a transaction whose other parts
+            are not there yet.
 
     Raises:
         NoInstallation: the home folder holds no installation.
@@ -35,7 +37,7 @@ def open_table(name: str, home: str | Path | None = None) -> OpenedTable:
     """
     from etl_assets.query import opened_table
 
-    return opened_table.open_table(name, home)
+    return opened_table.open_table(name, home, whole_transactions=whole_transactions)
 
 
 def produce(connection: str, topic: str, *, input_id: str, home: str | Path | None = None) -> KafkaProducer:

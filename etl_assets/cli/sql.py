@@ -10,6 +10,8 @@ from contextlib import contextmanager
 
 import click
 
+from etl_assets.cli.table_path import WHOLE_TRANSACTIONS
+
 FORMATS = ("table", "json", "jsonl", "csv")
 _MAX_ROWS_OF_A_TABLE = 100
 
@@ -36,7 +38,10 @@ _MAX_ROWS_OF_A_TABLE = 100
     type=click.IntRange(0),
     help=f"Rows at most; 0 for all.  [default: {_MAX_ROWS_OF_A_TABLE} as a table, else all]",
 )
-def sql(statement: str, chosen: str | None, as_json: bool, limit: int | None) -> None:
+@WHOLE_TRANSACTIONS
+def sql(
+    statement: str, chosen: str | None, as_json: bool, limit: int | None, whole_transactions: bool
+) -> None:
     """Run one SQL query over the tables; `-` reads it from stdin.
 
     Each table that the query names is read at its newest acknowledged version, by its name alone. Starts no
@@ -54,7 +59,12 @@ def sql(statement: str, chosen: str | None, as_json: bool, limit: int | None) ->
     text = sys.stdin.buffer.read().decode(errors="surrogateescape") if statement == "-" else statement
     with _interruptible():
         # One more row shows whether the result was cut.
-        found = run_query(text, load_installation().placement().reader(), limit=most + 1 if most else None)
+        found = run_query(
+            text,
+            load_installation().placement().reader(),
+            limit=most + 1 if most else None,
+            whole_transactions=whole_transactions,
+        )
         cut = WRITERS[form](found, most or None)
     if cut:
         click.echo(f"only the first {most:,} rows are shown; --limit 0 shows all", err=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etl_assets import environment
+from etl_assets.delta.log.log_places import whole_version
 from etl_assets.delta.snapshot_cache import snapshot_in
 from etl_assets.errors import NotFound, RuntimeMissing, StorageFailed
 from etl_assets.query.readers import Reader, expect_readable
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedTable:
-    """One version of a table: the newest acknowledged one at the time it was opened.
+    """One version of a table: the newest acknowledged one at the time it was opened, or the last whole one.
 
     Every method reads this version, whatever is committed meanwhile. `tables vacuum` keeps its files for 7
     days; open the table again for newer rows.
@@ -118,12 +119,14 @@ class OpenedTable:
         return session.read.format("delta").option("versionAsOf", self.version).load(self.uri)
 
 
-def open_table(name: str, home: str | Path | None = None) -> OpenedTable:
+def open_table(name: str, home: str | Path | None = None, *, whole_transactions: bool = False) -> OpenedTable:
     """Open the newest acknowledged version of a table of an installation.
 
     Args:
         name: A table of the platform.
         home: The installation's home folder; by default that of the environment, as for commands.
+        whole_transactions: Instead, open the last version without a part of a transaction whose other parts
+            are not there yet.
 
     Raises:
         NoInstallation: the home folder holds no installation.
@@ -131,11 +134,12 @@ def open_table(name: str, home: str | Path | None = None) -> OpenedTable:
         QuorumUnavailable: too few failure domains answer to determine the acknowledged version.
     """
     environ = None if home is None else {**os.environ, environment.HOME.name: str(home)}
-    return opened_from(load_installation(environ).placement().reader(), name)
+    reader = load_installation(environ).placement().reader()
+    return opened_from(reader, name, whole_transactions=whole_transactions)
 
 
-def opened_from(domain: FailureDomain, name: str) -> OpenedTable:
-    """Open the newest acknowledged version of a table as a domain sees it.
+def opened_from(domain: FailureDomain, name: str, *, whole_transactions: bool = False) -> OpenedTable:
+    """Open the newest acknowledged version of a table as a domain sees it, or the last whole one.
 
     Raises:
         NotFound: the table does not exist, or has not been created yet.
@@ -148,7 +152,8 @@ def opened_from(domain: FailureDomain, name: str) -> OpenedTable:
             fix="read it once a first run has made it: `etl-assets run`",
             table=name,
         )
-    return OpenedTable(name=name, uri=str(pinned.path), version=pinned.version, domain=pinned.domain)
+    version = whole_version(pinned.path, pinned.version) if whole_transactions else pinned.version
+    return OpenedTable(name=name, uri=str(pinned.path), version=version, domain=pinned.domain)
 
 
 def _expect_installed(module: str, name: str) -> None:

@@ -60,13 +60,21 @@ class QueryResult:
             raise interrupted(str(error), [table.name for table in self.tables]) from error
 
 
-def run_query(statement: str, domain: FailureDomain, *, limit: int | None = None) -> QueryResult:
+def run_query(
+    statement: str,
+    domain: FailureDomain,
+    *,
+    limit: int | None = None,
+    whole_transactions: bool = False,
+) -> QueryResult:
     """Run one query over the newest acknowledged versions of the tables it names. No other table is opened.
 
     Args:
         statement: One SQL query. Other statements are refused.
         domain: The domain to read tables from.
         limit: Maximum number of rows.
+        whole_transactions: Read the last version of each table without a part of a transaction whose other
+            parts are not there yet.
 
     Raises:
         QueryRefused: the statement is not a query, has an error, or names a missing column or function.
@@ -80,7 +88,7 @@ def run_query(statement: str, domain: FailureDomain, *, limit: int | None = None
             domain.catalog.contract_of(name)
         except NotFound as error:
             raise unknown_table(name, domain.catalog.every_name(), domain.catalog.unlisted()) from error
-        return opened_from(domain, name)
+        return opened_from(domain, name, whole_transactions=whole_transactions)
 
     return _run(statement, limit, open_named)
 

@@ -12,6 +12,7 @@ import os
 import uuid
 from contextlib import closing
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -162,12 +163,17 @@ class Captured:
 
     def try_to_die(self, table: str, failpoint: str) -> int | None:
         """Run the step of a table in a process that ends at a failpoint, if it comes there."""
+        process = self.start_ingesting(table, failpoint)
+        process.join(100)
+        return process.exitcode
+
+    def start_ingesting(self, table: str, failpoint: str = "") -> BaseProcess:
+        """Run the step of a table in another process."""
         process = _processes.Process(
             target=_ingest, args=(self.home.path, table, os.environ["SHOP_PASSWORD"], failpoint)
         )
         process.start()
-        process.join(100)
-        return process.exitcode
+        return process
 
     def end_other_sessions(self) -> None:
         """End the server's processes of all sessions that make no changes, as an administrator may."""

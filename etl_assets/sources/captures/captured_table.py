@@ -70,8 +70,12 @@ class CapturedTable:
     def plan(self, positions: Positions, *, max_bytes: int, max_records: int) -> ReadRange | None:
         """Return the next rows to copy and changes to read; None without any, or while in error."""
         spool = self.reader.look()
+        position = LogPosition.of(positions)
         with self._errors():
-            begin = self._next(LogPosition.of(positions), spool, self._state(), begins=True)
+            state = self._state()
+            if position is not None and position.part != state.part:
+                state = self._settle(position)  # a process has died after its commit
+            begin = self._next(position, spool, state, begins=True)
         if begin is None:
             return None
         return ReadRange(

@@ -1,0 +1,239 @@
+"""A transaction that is larger than `max_transaction_records` becomes visible in parts: each change once,
+whatever dies in between, and each version says which part it has.
+
+Memory: `test_large_transactions_memory.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+import etl_assets
+from etl_assets.delta.log.log_places import LogPlace, place_of, whole_version
+from etl_assets.failpoints import Failpoint
+from etl_assets.sources.postgres_cdc.log_position import LogPosition
+from etl_assets.sources.postgres_cdc.lsn import parse_lsn
+from etl_assets_tests.commands.home import Home
+from etl_assets_tests.sources.captured import CAPTURE, Captured
+from etl_assets_tests.sources.followed import Followed
+from etl_assets_tests.sources.topics import SOURCE
+
+pytestmark = pytest.mark.kill
+BATCH, PART = 500, 2_500
+LONG = "repeat(md5(i::text), 100)"
+"""3,200 characters that are stored out of line: updates that leave them unchanged do not log them."""
+LARGE = (
+    "BEGIN",
+    "INSERT INTO {table} SELECT i, 'gone', i FROM generate_series(10, 3009) i",
+    "TRUNCATE {table}",
+    f"INSERT INTO {{table}} SELECT i, {LONG}, i FROM generate_series(1, 2000) i",
+    "UPDATE {table} SET n = n + 1",
+    "UPDATE {table} SET id = id + 100000 WHERE id <= 400",
+    "DELETE FROM {table} WHERE id BETWEEN 500 AND 599",
+    "UPDATE {table} SET n = n + 1 WHERE id > 1000",
+    "COMMIT",
+)
+"""8,902 changes or so, in 4 parts: a truncate, changed keys and values that are not sent lie in them."""
+CHANGES = 3_000 + 1 + 2_000 + 2_000 + 400 + 100 + 1_400
+PARTS = -(-CHANGES // PART)
+
+
+def make_table(execute: Callable[..., None], name: str) -> None:
+    execute(
+        f"CREATE TABLE {name} (id bigint PRIMARY KEY, title text, n int)",
+        f"ALTER TABLE {name} ALTER title SET STORAGE EXTERNAL",
+        f"INSERT INTO {name} SELECT i, 'row ' || i, i FROM generate_series(1, 9) i",
+    )
+
+
+def commit_large(execute: Callable[..., None], table: str) -> None:
+    execute(*(each.format(table=table) for each in LARGE))
+
+
+def newest(folder: Path) -> int:
+    return DeltaTable(str(folder)).version()
+
+
+def rows_at(folder: Path, version: int) -> dict[int, tuple[Any, ...]]:
+    found = DeltaTable(str(folder), version=version).to_pyarrow_dataset().to_table(["id", "title", "n"])
+    return {row["id"]: (row["title"], row["n"]) for row in found.to_pylist()}
+
+
+def places(folder: Path, since: int) -> dict[int, LogPlace]:
+    """What each version after one says of its place in the log."""
+    versions = range(since + 1, newest(folder) + 1)
+    found = {each: place_of(folder, each, after=each - 1) for each in versions}
+    return {version: place for version, place in found.items() if place is not None}
+
+
+def expect_parts(folder: Path, since: int, parts: int) -> None:
+    """Expect that the versions after one have the parts of one transaction, in their order, and say so."""
+    found = {version: each for version, each in places(folder, since).items() if each.transaction}
+    assert [(each.part, each.is_last) for each in found.values()] == [
+        (number, number == parts) for number in range(1, parts + 1)
+    ]
+    assert len({each.transaction for each in found.values()}) == 1
+    for version, place in found.items():
+        assert whole_version(folder, version) == (version if place.is_last else since)
+        assert place.is_last == (parse_lsn(place.lsn) > parse_lsn(str(place.transaction)))
+
+
+def folder_of(home: Home, table: str) -> Path:
+    found = home.folder(table)
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def shop(postgres_server, tmp_path) -> Iterator[Captured]:
+    found = Captured.create(postgres_server, tmp_path, max_batch_records=BATCH, max_transaction_records=PART)
+    make_table(found.execute, "item")
+    found.discover()
+    found.settle("item")
+    found.load("item")
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        (Failpoint.SPOOL_BEFORE_STATE, Failpoint.TABLE_AFTER_COMMIT, Failpoint.CAPTURE_BEFORE_RELEASE),
+        pytest.param(
+            (
+                *(Failpoint.SPOOL_AFTER_STATE, Failpoint.STAGE_AFTER_WRITE, Failpoint.TABLE_BEFORE_COMMIT),
+                *(Failpoint.TABLE_DURING_COMMIT, Failpoint.TABLE_AFTER_COMMIT, Failpoint.TABLE_AFTER_SYNC),
+                *(Failpoint.SOURCE_AFTER_CONFIRM, Failpoint.CAPTURE_BEFORE_RELEASE),
+            ),
+            marks=pytest.mark.full,
+        ),
+    ],
+    ids=["some", "all"],
+)
+def test_a_captured_table_takes_up_a_large_transaction_in_parts_whatever_is_killed(shop: Captured, points):
+    records, table = folder_of(shop.home, "shop_item_source"), folder_of(shop.home, "shop_item")
+    since = [newest(records), newest(table)]
+    before = rows_at(table, since[1])
+    assert before == shop.source("item")
+    begin = parse_lsn(str(shop.session.execute("SELECT pg_current_wal_lsn()::text").fetchone()[0]))
+    commit_large(shop.execute, "item")
+    shop.execute("INSERT INTO item VALUES (7, 'after', 7)")
+    kill_while_reading(shop)
+    for point in points:
+        shop.ingest_and_die("item", point.value)
+        shop.load("item")
+        if LogPosition.of(shop.positions("item")).part is not None:
+            # The table has a part of it, says so, and readers can leave it out.
+            opened = etl_assets.open_table("shop_item", shop.home.path, whole_transactions=True)
+            assert (opened.version, rows_at(table, opened.version)) == (since[1], before)
+            assert place_of(table, newest(table)).is_within
+            assert parse_lsn(shop.confirmed()) <= begin
+    while (number := LogPosition.of(shop.positions("item")).part) is None or number.number < PARTS - 1:
+        shop.ingest("item", max_batches=1)
+    assert shop.states()["item"].part == number
+    shop.look()
+    assert parse_lsn(shop.confirmed()) <= begin
+    shop.ingest("item", max_batches=1)
+    shop.load("item")
+    rest = [each for each in places(records, since[0]).values() if each.transaction]
+    assert rest[-1].is_last
+    expect_parts(records, since[0], PARTS)
+    shop.ingest("item")
+    shop.load("item")
+    assert rows_at(table, newest(table)) == shop.source("item")
+    assert shop.states()["item"].part is None
+    for version, place in places(table, since[1]).items():
+        assert whole_version(table, version) == (since[1] if place.is_within else version)
+    expect_each_change_once(shop.records("item"))
+    shop.look()
+    shop.look()
+    assert parse_lsn(shop.confirmed()) > begin
+
+
+def test_a_spool_that_is_lost_within_a_transaction_is_read_again_and_nothing_counts_twice(shop: Captured):
+    records, table = folder_of(shop.home, "shop_item_source"), folder_of(shop.home, "shop_item")
+    since = newest(records)
+    shop.execute("UPDATE item SET n = n + 1 WHERE id = 3")
+    commit_large(shop.execute, "item")
+    shop.ingest("item", max_batches=2)
+    shutil.rmtree(shop.home.path / "captured" / CAPTURE)
+    shop.ingest("item")
+    shop.load("item")
+    assert rows_at(table, newest(table)) == shop.source("item")
+    assert shop.phases() == {"item": "ready"}
+    assert [each.part for each in places(records, since).values() if each.transaction] == [1, 2, 3, 4]
+    expect_each_change_once(shop.records("item"))
+
+
+def test_a_pipeline_takes_up_a_large_transaction_in_parts_whatever_is_killed(postgres_server, tmp_path):
+    followed = Followed.create(postgres_server, tmp_path)
+    followed.execute("DROP TABLE film")
+    make_table(followed.execute, "film")
+    followed.declare(
+        columns={"id": "bigint", "title": "string", "n": "int"},
+        table={"keys": ["id"]},
+        max_batch_records=BATCH,
+        max_transaction_records=PART,
+    )
+    followed.ingest()
+    followed.pipeline.load(None)
+    records, table = (folder_of(followed.pipeline.home, each) for each in (SOURCE, "people"))
+    since = newest(records)
+    begin = parse_lsn(str(followed.session.execute("SELECT pg_current_wal_lsn()::text").fetchone()[0]))
+    commit_large(followed.execute, "film")
+    followed.execute("INSERT INTO film VALUES (7, 'after', 7)")
+    for point in (Failpoint.TABLE_AFTER_COMMIT, Failpoint.SOURCE_BEFORE_CONFIRM):
+        followed.ingest_and_die(f"{point.value}@people_source" if "table" in point else point.value)
+        assert parse_lsn(followed.confirmed()) <= begin
+    followed.pipeline.load(None)
+    assert place_of(table, newest(table)).is_within
+    # The parts that are left are read by one session, and the position after them is that of no part.
+    followed.ingest()
+    followed.pipeline.load(None)
+    expect_parts(records, since, PARTS)
+    source = followed.session.execute("SELECT id, title, n FROM film").fetchall()
+    assert rows_at(table, newest(table)) == {row[0]: row[1:] for row in source}
+    expect_each_change_once(followed.records())
+    assert parse_lsn(followed.confirmed()) > begin
+    followed.close()
+
+
+def test_a_transaction_of_as_many_changes_as_a_part_has_is_not_divided(shop: Captured):
+    records = folder_of(shop.home, "shop_item_source")
+    since = newest(records)
+    shop.execute(f"INSERT INTO item SELECT i, 'new', i FROM generate_series(100, {99 + PART}) i")
+    shop.ingest("item")
+    assert [each.transaction for each in places(records, since).values()] == [None]
+
+
+def kill_while_reading(shop: Captured) -> None:
+    """Kill a process that reads the log, once it has written some of a transaction."""
+    process = shop.start_ingesting("item")
+    folder = shop.home.path / "captured" / CAPTURE / "reading"
+    deadline = time.monotonic() + 60
+    while not any(folder.rglob("*.arrows")):
+        assert process.is_alive()
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+
+
+def expect_each_change_once(records: list[dict[str, Any]]) -> None:
+    """Expect that no change is there twice, and that those of the large transaction are all there."""
+    ids = [(each["postgres.lsn"], each["postgres.sequence"], each["postgres.change"]) for each in records]
+    assert len(set(ids)) == len(ids)
+    found = Counter(lsn for lsn, _, _ in ids)
+    large = max(found, key=lambda lsn: found[lsn])
+    assert sorted({sequence for lsn, sequence, _ in ids if lsn == large}) == list(range(CHANGES))
