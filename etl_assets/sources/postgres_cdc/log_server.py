@@ -31,7 +31,8 @@ MESSAGE = "etl-assets"
 """Prefix of the messages that the platform writes into the log."""
 _LATER = ("08", "25P03", "40", "53", "55006", "57", "58")
 """SQLSTATEs after which the same call may succeed; 55006 is a slot that another session reads."""
-_FETCHED = 2_000
+_FETCHED_FIRST, _FETCHED, _FETCHED_BYTES = 100, 2_000, 16 << 20
+"""Messages that are fetched at once: at first, at most, and about how many bytes of them."""
 _OPTIONS = "'proto_version', '1', 'publication_names', %s, 'messages', 'true'"
 _CHANGES = f"pg_logical_slot_peek_binary_changes(%s, NULL, %s, {_OPTIONS})"
 _HAS_CHANGES = f"""
@@ -231,12 +232,16 @@ class LogServer:
             most_changes: After so many messages no other transaction begins; None: all there are.
         """
         with self.session.transaction(), self.session.cursor("changes", binary=True) as cursor:
-            cursor.itersize = _FETCHED
             cursor.execute(
                 f"SELECT data FROM {_CHANGES}".encode(), [self.slot, most_changes, self.publication]
             )
-            for (data,) in cursor:
-                yield data
+            most = _FETCHED_FIRST
+            while rows := cursor.fetchmany(most):
+                size = 0
+                for (data,) in rows:
+                    size += len(data)
+                    yield data
+                most = max(1, min(_FETCHED, 4 * most, _FETCHED_BYTES * len(rows) // size))
 
     def write_message(self) -> None:
         """Write a message into the log, so that there is a transaction to read and to confirm."""
