@@ -277,7 +277,7 @@ class PostgresLog:
         self, table: SourceTable, begin: LogPosition, wanted: ReadRange, folder: Path
     ) -> RangeRead:
         # 1. Place the rows directly before the first commit that their snapshot does not have.
-        place = self._copy.snapshot_lsn() - 1
+        place = self._copy.snapshot_lsn(table) - 1
         number = begin.rows if place == begin.snapshot else 0
         writer = self._writer(table, wanted, folder, f"copy/{lsn_text(place)}/{number}")
         why = self.schema.quarantined(begin.columns, table.relation.columns, 0)
