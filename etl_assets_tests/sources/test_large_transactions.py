@@ -6,7 +6,6 @@ Memory: `test_large_transactions_memory.py`.
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import time
@@ -15,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from deltalake import DeltaTable
 
@@ -23,6 +23,7 @@ from etl_assets.delta.log.log_places import LogPlace, place_of, whole_version
 from etl_assets.failpoints import Failpoint
 from etl_assets.sources.postgres_cdc.log_position import LogPosition
 from etl_assets.sources.postgres_cdc.lsn import parse_lsn
+from etl_assets.sources.postgres_cdc.transaction_parts import TransactionPart
 from etl_assets_tests.commands.home import Home
 from etl_assets_tests.sources.captured import CAPTURE, Captured
 from etl_assets_tests.sources.followed import Followed
@@ -58,6 +59,26 @@ def make_table(execute: Callable[..., None], name: str) -> None:
 
 def commit_large(execute: Callable[..., None], table: str) -> None:
     execute(*(each.format(table=table) for each in LARGE))
+
+
+def end_of_log(session: psycopg.Connection) -> int:
+    row = session.execute("SELECT pg_current_wal_lsn()::text").fetchone()
+    assert row is not None
+    return parse_lsn(row[0])
+
+
+def part_of(shop: Captured) -> TransactionPart | None:
+    """How far the accepted records are within a transaction."""
+    position = LogPosition.of(shop.positions("item"))
+    assert position is not None
+    return position.part
+
+
+def ends_within(folder: Path) -> bool:
+    """Whether the newest version of a table has half a transaction."""
+    place = place_of(folder, newest(folder))
+    assert place is not None
+    return place.is_within
 
 
 def newest(folder: Path) -> int:
@@ -125,24 +146,24 @@ def test_a_captured_table_takes_up_a_large_transaction_in_parts_whatever_is_kill
     since = [newest(records), newest(table)]
     before = rows_at(table, since[1])
     assert before == shop.source("item")
-    begin = parse_lsn(str(shop.session.execute("SELECT pg_current_wal_lsn()::text").fetchone()[0]))
+    begin = end_of_log(shop.session)
     commit_large(shop.execute, "item")
     shop.execute("INSERT INTO item VALUES (7, 'after', 7)")
     kill_while_reading(shop)
     for point in points:
         shop.ingest_and_die("item", point.value)
         shop.load("item")
-        if LogPosition.of(shop.positions("item")).part is not None:
+        if part_of(shop) is not None:
             # The table has a part of it, says so, and readers can leave it out.
             opened = etl_assets.open_table("shop_item", shop.home.path, whole_transactions=True)
             assert (opened.version, rows_at(table, opened.version)) == (since[1], before)
-            assert place_of(table, newest(table)).is_within
-            assert parse_lsn(shop.confirmed()) <= begin
-    while (number := LogPosition.of(shop.positions("item")).part) is None or number.number < PARTS - 1:
+            assert ends_within(table)
+            assert parse_lsn(str(shop.confirmed())) <= begin
+    while (number := part_of(shop)) is None or number.number < PARTS - 1:
         shop.ingest("item", max_batches=1)
     assert shop.states()["item"].part == number
     shop.look()
-    assert parse_lsn(shop.confirmed()) <= begin
+    assert parse_lsn(str(shop.confirmed())) <= begin
     shop.ingest("item", max_batches=1)
     shop.load("item")
     rest = [each for each in places(records, since[0]).values() if each.transaction]
@@ -157,7 +178,7 @@ def test_a_captured_table_takes_up_a_large_transaction_in_parts_whatever_is_kill
     expect_each_change_once(shop.records("item"))
     shop.look()
     shop.look()
-    assert parse_lsn(shop.confirmed()) > begin
+    assert parse_lsn(str(shop.confirmed())) > begin
 
 
 def test_a_spool_that_is_lost_within_a_transaction_is_read_again_and_nothing_counts_twice(shop: Captured):
@@ -189,14 +210,14 @@ def test_a_pipeline_takes_up_a_large_transaction_in_parts_whatever_is_killed(pos
     followed.pipeline.load(None)
     records, table = (folder_of(followed.pipeline.home, each) for each in (SOURCE, "people"))
     since = newest(records)
-    begin = parse_lsn(str(followed.session.execute("SELECT pg_current_wal_lsn()::text").fetchone()[0]))
+    begin = end_of_log(followed.session)
     commit_large(followed.execute, "film")
     followed.execute("INSERT INTO film VALUES (7, 'after', 7)")
     for point in (Failpoint.TABLE_AFTER_COMMIT, Failpoint.SOURCE_BEFORE_CONFIRM):
         followed.ingest_and_die(f"{point.value}@people_source" if "table" in point else point.value)
-        assert parse_lsn(followed.confirmed()) <= begin
+        assert parse_lsn(str(followed.confirmed())) <= begin
     followed.pipeline.load(None)
-    assert place_of(table, newest(table)).is_within
+    assert ends_within(table)
     # The parts that are left are read by one session, and the position after them is that of no part.
     followed.ingest()
     followed.pipeline.load(None)
@@ -204,7 +225,7 @@ def test_a_pipeline_takes_up_a_large_transaction_in_parts_whatever_is_killed(pos
     source = followed.session.execute("SELECT id, title, n FROM film").fetchall()
     assert rows_at(table, newest(table)) == {row[0]: row[1:] for row in source}
     expect_each_change_once(followed.records())
-    assert parse_lsn(followed.confirmed()) > begin
+    assert parse_lsn(str(followed.confirmed())) > begin
     followed.close()
 
 
@@ -225,7 +246,7 @@ def kill_while_reading(shop: Captured) -> None:
         assert process.is_alive()
         assert time.monotonic() < deadline
         time.sleep(0.001)
-    os.kill(process.pid, signal.SIGKILL)
+    process.kill()
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Callable
+from multiprocessing.queues import Queue
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from etl_assets_tests.sources.captured import CAPTURE, Captured
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(["deltalake", "pyarrow", "psycopg", __name__])
 ALLOWED, MORE_MIB = 1.3, 12
-"""How much more memory a transaction of four times as many changes may need: a share, and what varies anyway."""
+"""How much more memory four times as many changes may need: a share, and what varies anyway."""
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ def test_a_transaction_four_times_as_large_needs_no_more_memory(postgres_server,
 
 def peak_of(home: Home, work: Callable[[Home], object]) -> int:
     """Return how much memory some work needs at most in a new process, in MiB."""
-    answers = _processes.Queue()
+    answers: Queue[int] = _processes.Queue()
     process = _processes.Process(
         target=_measure, args=(home.path, os.environ["SHOP_PASSWORD"], work, answers)
     )
@@ -70,9 +71,7 @@ def peak_of(home: Home, work: Callable[[Home], object]) -> int:
     return found
 
 
-def _measure(
-    home: Path, password: str, work: Callable[[Home], object], answers: multiprocessing.Queue
-) -> None:
+def _measure(home: Path, password: str, work: Callable[[Home], object], answers: Queue[int]) -> None:
     os.environ["SHOP_PASSWORD"] = password
     with growth() as grown:
         work(Home(path=home))

@@ -37,6 +37,9 @@ _ERROR = object_schema(
         "needs_copy": {"type": "boolean"},
     }
 )
+_TRANSACTION = object_schema(
+    {"commit_lsn": _TEXT, "parts": {"type": "integer"}, "changes": {"type": "integer"}}
+)
 _TABLE = object_schema(
     {
         "capture": _TEXT,
@@ -46,6 +49,7 @@ _TABLE = object_schema(
         "rows_copied": {"type": "integer"},
         "rows_total": _COUNT,
         "committed_lsn": _TEXT,
+        "transaction": {"anyOf": [_TRANSACTION, {"type": "null"}]},
         "lag_bytes": _COUNT,
         "lag_seconds": {"type": ["number", "null"]},
         "error": {"anyOf": [_ERROR, {"type": "null"}]},
@@ -59,6 +63,7 @@ _EXAMPLE = {
     "rows_copied": 1_000,
     "rows_total": 1_000,
     "committed_lsn": "0/16B3748",
+    "transaction": None,
     "lag_bytes": 0,
     "lag_seconds": 0.0,
     "error": None,

@@ -69,6 +69,7 @@ class CapturedTableState:
         error: In ERRORED: why.
         keys: Columns of the source that identify a row.
         declaration: The generated declaration; empty until one could be made.
+        partitions: Marks of its partitions; None: they were not looked at.
     """
 
     capture: str
@@ -88,6 +89,7 @@ class CapturedTableState:
     error: TableError | None = None
     keys: tuple[str, ...] = ()
     declaration: Mapping[str, Any] = field(default_factory=dict)
+    partitions: tuple[str, ...] | None = None
 
     @property
     def keeps_changes(self) -> bool:
@@ -161,6 +163,8 @@ class CapturedTableState:
         given: dict[str, Any] = {**found, "phase": TablePhase(found["phase"]), "keys": tuple(found["keys"])}
         if part := found.get("part"):
             given["part"] = TransactionPart(**part)
+        if (partitions := found.get("partitions")) is not None:
+            given["partitions"] = tuple(partitions)
         if error := dict(found["error"] or {}):
             retry, before = TableRetry(error.pop("retry")), TablePhase(error.pop("before"))
             given["error"] = TableError(**error, retry=retry, before=before)

@@ -33,6 +33,7 @@ from etl_assets.pipelines.postgres_cdc_spec import MAX_TRANSACTION_RECORDS, OnLo
 from etl_assets.sources.postgres_cdc.log_position import LOG, LogPosition
 from etl_assets.sources.postgres_cdc.log_server import LogServer
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
+from etl_assets.sources.postgres_cdc.partitions import Partitions, read_partitions
 from etl_assets.sources.postgres_cdc.rows_again import moved_rows, read_again
 from etl_assets.sources.postgres_cdc.source_table import (
     SourceTable,
@@ -41,7 +42,7 @@ from etl_assets.sources.postgres_cdc.source_table import (
     quoted_table,
 )
 from etl_assets.sources.postgres_cdc.staged_changes import StagedChangesWriter
-from etl_assets.sources.postgres_cdc.table_changes import ReadUntil, TableChanges
+from etl_assets.sources.postgres_cdc.table_changes import OpenReading, ReadUntil, TableChanges
 from etl_assets.sources.postgres_cdc.table_copy import TableCopy
 from etl_assets.sources.postgres_cdc.taken_columns import TakenColumns
 from etl_assets.sources.postgres_cdc.transaction_parts import log_facts
@@ -75,8 +76,7 @@ class PostgresLog:
     max_transaction: int = MAX_TRANSACTION_RECORDS
     now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
     _copy: TableCopy = field(init=False)
-    _divided: tuple[LogPosition, TableChanges] | None = field(default=None, init=False)
-    """A reading that ended within a transaction, and where: the server need not send it again."""
+    _open: OpenReading = field(default_factory=OpenReading, init=False)
 
     def __post_init__(self) -> None:
         self._copy = TableCopy(server=self.server)
@@ -115,7 +115,7 @@ class PostgresLog:
                 table = self._found()
                 return (self._read_rows if begin.is_copying else self._read_log)(table, begin, wanted, folder)
         except EtlAssetsError:
-            self._let_go()
+            self._open.close()
             self.server.close()  # the snapshot too
             raise
 
@@ -140,7 +140,7 @@ class PostgresLog:
 
     def close(self) -> None:
         """Close the session."""
-        self._let_go()
+        self._open.close()
         self.server.close()
 
     def _begin(self, before: LogPosition | None) -> tuple[LogPosition, tuple[str, ...]]:
@@ -153,7 +153,9 @@ class PostgresLog:
         notes: tuple[str, ...] = ()
         if before is not None:
             if (lost := self._lost(before)) is None:
-                return replace(before, timeline=self.server.timeline()), ()
+                return replace(
+                    before, timeline=self.server.timeline(), partitions=self._partitions(before).marks
+                ), ()
             if self.on_lost is OnLostLog.FAIL:
                 raise self._log_is_gone(before, lost)
             notes = (f"{lost}; {self.table} is copied again",)
@@ -182,6 +184,7 @@ class PostgresLog:
                 is_copying=True,
                 timeline=self.server.timeline(),
                 empties=before is not None,
+                partitions=self._partitions(None).marks,
                 columns=found.relation.columns if before is None else before.columns,
             ),
             notes,
@@ -228,7 +231,15 @@ class PostgresLog:
         if slot.confirmed_lsn > position.lsn:
             moved = lsn_text(slot.confirmed_lsn)
             return f"another reader moved the slot {self.server.slot} on to {moved}"
+        if position.partitions and self._partitions(position).moved_rows(position.partitions):
+            return f"rows of {self.table} came or went with its partitions, which the log does not have"
         return None
+
+    def _partitions(self, position: LogPosition | None) -> Partitions:
+        """Return the partitions of the table. One without any at a position never gets some."""
+        if position is not None and position.partitions == ():
+            return Partitions()
+        return read_partitions(self.server.session, quoted_table(self.table))
 
     def _expect_timeline(self, begin: LogPosition) -> None:
         """Raise SourceUnavailable if the session leads to another server than the one of the plan."""
@@ -275,7 +286,7 @@ class PostgresLog:
         self, table: SourceTable, begin: LogPosition, wanted: ReadRange, folder: Path
     ) -> RangeRead:
         # 1. Place the rows directly before the first commit that their snapshot does not have.
-        place = self._copy.snapshot_lsn() - 1
+        place = self._copy.snapshot_lsn(table) - 1
         number = begin.rows if place == begin.snapshot else 0
         writer = self._writer(table, wanted, folder, f"copy/{lsn_text(place)}/{number}")
         why = self.schema.quarantined(begin.columns, table.relation.columns, 0)
@@ -296,6 +307,7 @@ class PostgresLog:
                 again_until_lsn=place,
                 timeline=begin.timeline,
                 columns=begin.columns,
+                partitions=begin.partitions,
             )
         else:
             end = replace(begin, after=after, snapshot=place, rows=number + rows, empties=False)
@@ -327,7 +339,7 @@ class PostgresLog:
         most = wanted.details["max_records"]
         limits = {"max_changes": most, "max_bytes": wanted.details["max_bytes"]}
         after = ReadUntil(lsn=begin.lsn, part=begin.part)
-        changes = self._going_on(begin)
+        changes = self._open.take(begin)
         if changes is not None:
             found = changes.go_on(writer, **limits)
         else:
@@ -346,7 +358,7 @@ class PostgresLog:
                 found = changes.read(self.server.messages(None), **limits)
         end = replace(begin, lsn=found.lsn, part=found.part, columns=changes.columns)
         if found.part is not None:
-            self._divided = end, changes
+            self._open.keep(end, changes)
         files = [*writer.close()]
         end = self._read_again(begin, end, table, folder, files)
         facts = log_facts(found.lsn, begin.part, found.part)
@@ -355,22 +367,6 @@ class PostgresLog:
         )
         read = replace(wanted, end={LOG: end.as_json()}, more=more, facts=facts)
         return RangeRead(read=read, files=tuple(files))
-
-    def _going_on(self, begin: LogPosition) -> TableChanges | None:
-        """Return the reading that ended where a range begins; None if the log has to be read again."""
-        divided, self._divided = self._divided, None
-        if divided is None:
-            return None
-        end, changes = divided
-        if (end.lsn, end.part, end.timeline) == (begin.lsn, begin.part, begin.timeline):
-            return changes
-        changes.close()
-        return None
-
-    def _let_go(self) -> None:
-        if self._divided is not None:
-            self._divided[1].close()
-            self._divided = None
 
     def _read_again(
         self,

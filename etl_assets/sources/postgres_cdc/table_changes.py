@@ -14,6 +14,7 @@ from etl_assets.errors import MessageMalformed, SourceLost
 from etl_assets.sources.postgres_cdc import messages as m
 from etl_assets.sources.postgres_cdc.column_changes import Columns
 from etl_assets.sources.postgres_cdc.decoder import Decoder
+from etl_assets.sources.postgres_cdc.log_position import LogPosition
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
 from etl_assets.sources.postgres_cdc.relations import RelationCache
 from etl_assets.sources.postgres_cdc.source_table import SourceTable
@@ -199,6 +200,35 @@ class TableChanges:
             self.columns = found.columns if why is None else self.columns
             self.writer.begin(found, quarantined=why)
             self._written = found
+
+
+@dataclass(slots=True)
+class OpenReading:
+    """A reading that ended within a transaction: the server need not send that from its beginning again."""
+
+    _end: LogPosition | None = None
+    _changes: TableChanges | None = None
+
+    def keep(self, end: LogPosition, changes: TableChanges) -> None:
+        """Keep a reading, and where it ended."""
+        self._end, self._changes = end, changes
+
+    def take(self, begin: LogPosition) -> TableChanges | None:
+        """Return the reading that ended at a position; None if the log has to be read again."""
+        end, changes = self._end, self._changes
+        self._end = self._changes = None
+        if end is None or changes is None:
+            return None
+        if (end.lsn, end.part, end.timeline) == (begin.lsn, begin.part, begin.timeline):
+            return changes
+        changes.close()
+        return None
+
+    def close(self) -> None:
+        """Let go of the reading."""
+        if self._changes is not None:
+            self._changes.close()
+        self._end = self._changes = None
 
 
 def _decoded(data: Generator[bytes]) -> Generator[m.Message]:
