@@ -65,10 +65,9 @@ def peak_of(home: Home, work: Callable[[Home], object]) -> int:
         target=_measure, args=(home.path, os.environ["SHOP_PASSWORD"], work, answers)
     )
     process.start()
-    found = answers.get(timeout=1_000)
-    process.join(60)
+    process.join(1_000)
     assert process.exitcode == 0
-    return found
+    return answers.get(timeout=10)
 
 
 def _measure(home: Path, password: str, work: Callable[[Home], object], answers: Queue[int]) -> None:
