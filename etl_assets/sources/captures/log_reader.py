@@ -30,7 +30,7 @@ from etl_assets.sources.captures.table_states import (
     change_state,
     find_state,
 )
-from etl_assets.sources.postgres_cdc.log_server import LogServer, LogSlot
+from etl_assets.sources.postgres_cdc.log_server import LogServer, LogSlot, publication_lost
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
 
 HEARTBEAT_BYTES = 16 << 20
@@ -204,7 +204,10 @@ class CaptureReader:
         if slot.confirmed_lsn > state.end_lsn:
             moved = lsn_text(slot.confirmed_lsn)
             return self._lost(f"another reader moved the slot {name} on to {moved}", slot, system)
-        return self._on_timeline(state)
+        publication = self.server.publication_oid()
+        if state.publication not in (0, publication):
+            return self._lost(publication_lost(self.capture.publication), slot, system)
+        return self._on_timeline(replace(state, publication=publication))
 
     def _on_timeline(self, state: SpoolState) -> SpoolState:
         """Go on with the log of a promoted standby, which has everything that was read.
@@ -260,7 +263,8 @@ class CaptureReader:
         return made
 
     def _begin_at(self, lsn: int, system: str) -> SpoolState:
-        state = SpoolState(system=system, end_lsn=lsn, timeline=self.server.timeline())
+        timeline, publication = self.server.timeline(), self.server.publication_oid()
+        state = SpoolState(system=system, end_lsn=lsn, timeline=timeline, publication=publication)
         self.spool.remove_beyond(lsn)
         self.spool.write_state(state)
         return state
@@ -287,6 +291,7 @@ class CaptureReader:
         folder = self.spool.folder / "reading"
         try:
             routed = self._read(tables, state, folder)
+            self.server.expect_publication(state.publication)
             reached, files = routed[0], routed[1].files()
             by_oid = {each.oid: each for each in tables}
             for oid, error in routed[1].failed.items():

@@ -30,7 +30,7 @@ from etl_assets.errors import (
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.pipelines.postgres_cdc_spec import OnLostLog
 from etl_assets.sources.postgres_cdc.log_position import LOG, LogPosition
-from etl_assets.sources.postgres_cdc.log_server import LogServer
+from etl_assets.sources.postgres_cdc.log_server import LogServer, publication_lost
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
 from etl_assets.sources.postgres_cdc.partitions import Partitions, read_partitions
 from etl_assets.sources.postgres_cdc.rows_again import moved_rows, read_again
@@ -147,7 +147,10 @@ class PostgresLog:
         if before is not None:
             if (lost := self._lost(before)) is None:
                 return replace(
-                    before, timeline=self.server.timeline(), partitions=self._partitions(before).marks
+                    before,
+                    timeline=self.server.timeline(),
+                    partitions=self._partitions(before).marks,
+                    publication=self.server.publication_oid(),
                 ), ()
             if self.on_lost is OnLostLog.FAIL:
                 raise self._log_is_gone(before, lost)
@@ -178,6 +181,7 @@ class PostgresLog:
                 timeline=self.server.timeline(),
                 empties=before is not None,
                 partitions=self._partitions(None).marks,
+                publication=self.server.publication_oid(),
                 columns=found.relation.columns if before is None else before.columns,
             ),
             notes,
@@ -224,6 +228,8 @@ class PostgresLog:
         if slot.confirmed_lsn > position.lsn:
             moved = lsn_text(slot.confirmed_lsn)
             return f"another reader moved the slot {self.server.slot} on to {moved}"
+        if position.publication not in (0, self.server.publication_oid()):
+            return publication_lost(self.server.publication)
         if position.partitions and self._partitions(position).moved_rows(position.partitions):
             return f"rows of {self.table} came or went with its partitions, which the log does not have"
         return None
@@ -299,6 +305,7 @@ class PostgresLog:
                 timeline=begin.timeline,
                 columns=begin.columns,
                 partitions=begin.partitions,
+                publication=begin.publication,
             )
         else:
             end = replace(begin, after=after, snapshot=place, rows=number + rows, empties=False)
@@ -340,6 +347,7 @@ class PostgresLog:
         if found == begin.lsn:
             # All of these had been read, and not confirmed: read beyond them.
             found = changes.read(self.server.messages(None), **limits)
+        self.server.expect_publication(begin.publication)
         end = replace(begin, lsn=found, columns=changes.columns)
         files = [*writer.close()]
         end = self._read_again(begin, end, table, folder, files)
