@@ -20,7 +20,13 @@ from typing import TYPE_CHECKING, Any, Self
 from etl_assets.compute.in_process import is_little_work
 from etl_assets.contracts.columns import Column
 from etl_assets.contracts.tables.tombstones import IS_TRUNCATE
-from etl_assets.delta.read.data_files import new_data_file, pieces_of, rows_at_once, whole_file
+from etl_assets.delta.read.data_files import (
+    new_data_file,
+    pieces_of,
+    repeating_columns,
+    rows_at_once,
+    whole_file,
+)
 from etl_assets.delta.read.rows import files_with
 from etl_assets.delta.write.changes import IS_DELETED
 from etl_assets.delta.write.partition_files import SPELT_TYPES
@@ -228,7 +234,7 @@ class StagedRowsWriter:
         if not rows.num_rows:
             return
         if path not in self._writers:
-            self._writers[path] = new_data_file(path, rows.schema)
+            self._writers[path] = new_data_file(path, rows.schema, repeating=repeating_columns(rows))
         self._writers[path].write_table(rows)
 
 
