@@ -178,7 +178,7 @@ class _Load:
         try:
             with self._session.transaction():
                 written = self._copy(self._name, rows)
-        except OF_ROWS:  # one is to be rejected, or somebody else has written its key meanwhile
+        except OF_ROWS:  # one is to be rejected, or another process has written its key meanwhile
             return False
         self._written += written
         self._unchanged += rows.num_rows - written
