@@ -78,8 +78,8 @@ def expect_history(spec: PipelineSpec) -> None:
     added = history_columns(spec.source)
     if not added:
         raise ValueError(
-            f"table.history needs the changes of a database's log, and the source is {spec.source.type}; leave"
-            " table.history out, or follow the log by a source of type postgres_cdc or debezium"
+            f"table.history needs the changes of a database's log, and the source is {spec.source.type};"
+            " leave table.history out, or follow the log by a source of type postgres_cdc or debezium"
         )
     if taken := [name for name in added if name in spec.columns]:
         raise ValueError(f"the column {taken[0]} is one of the history; give yours another name")

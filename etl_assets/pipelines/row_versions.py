@@ -33,8 +33,8 @@ class RowVersions:
         history: Name of the table's history.
         keys: Columns that identify a row.
         columns: The columns of rows, keys included.
-        types: The types of the columns of places, by name: the sequence of the table.
         sequence: Column with the place of a change's commit in the log.
+        sequence_type: Its type.
         place: What the places of the log are called at the ends of the names of two columns.
         numbered: Whether changes of one commit are numbered; otherwise they are in the order of arrival.
         change: Column with what a change does: `upsert`, `delete` or `truncate`.
@@ -101,9 +101,11 @@ class _Query:
             f"(PARTITION BY {keys}, _run ORDER BY _at, _n, _arrival"
             " ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)"
         )
-        added = dict(zip(("from", "to", "current", "from_at", "to_at"), map(self._name, named.added), strict=True))
+        added = dict(
+            zip(("from", "to", "current", "from_at", "to_at"), map(self._name, named.added), strict=True)
+        )
         others = [self._name(each) for each in named.columns if each not in named.keys]
-        same = " AND ".join(f"{each} IS NOT DISTINCT FROM lag({each}) OVER ({by_key})" for each in others)
+        same = " AND ".join(f"({each} IS NOT DISTINCT FROM lag({each}) OVER ({by_key}))" for each in others)
         return f"""
 WITH _changes AS (
     SELECT {rows}, {self._places()},
@@ -210,7 +212,9 @@ WHERE _last_to_at IS NULL OR _from_at < _last_to_at
         """Return the columns of a change's place, time and operation."""
         change = self._name(self.versions.change)
         number = self._name(SEQUENCE_COLUMN if self.versions.numbered else _OFFSET)
-        operation = f"coalesce({self._name(OPERATION_COLUMN)}, {change})" if self.versions.numbered else change
+        operation = (
+            f"coalesce({self._name(OPERATION_COLUMN)}, {change})" if self.versions.numbered else change
+        )
         return (
             f"{self._name(self.versions.sequence)} AS _at, {number} AS _n, {self._name(_OFFSET)} AS _arrival,"
             f" {self._name(TIME_COLUMN)} AS _time, {operation} AS _operation"
@@ -234,11 +238,11 @@ WHERE _last_to_at IS NULL OR _from_at < _last_to_at
 
         def first(kind: str, part: str) -> str:
             is_copy = "_is_copy" if kind == "copy" else "NOT _is_copy"
-            return (
-                f"first_value(CASE WHEN {is_copy} THEN _{part} END) IGNORE NULLS {later} AS _{kind}_{part}"
-            )
+            return f"first_value(CASE WHEN {is_copy} THEN _{part} END) IGNORE NULLS {later} AS _{kind}_{part}"
 
-        firsts = ",\n        ".join(first(kind, part) for kind in ("truncate", "copy") for part in ("at", "n", "time"))
+        firsts = ",\n        ".join(
+            first(kind, part) for kind in ("truncate", "copy") for part in ("at", "n", "time")
+        )
         return f"""_emptying AS (
     SELECT {self._places()}
     FROM {self._name(self.versions.history)}

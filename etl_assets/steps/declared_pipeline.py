@@ -16,6 +16,7 @@ from etl_assets.pipelines.stage import BuildStep, OpenSource, Stage
 from etl_assets.pipelines.table_owners import followed, lookups
 from etl_assets.pipelines.undo_policy import UndoPolicy
 from etl_assets.steps.delivery_stage import delivery_stage
+from etl_assets.steps.history_stage import history_stage
 from etl_assets.steps.invariants import has_dense_offsets
 
 if TYPE_CHECKING:
@@ -43,16 +44,19 @@ def declared_pipeline(tables: DeclaredTables) -> Pipeline:
         history=None if direct else _history(tables, opened),
         traced=None if direct else _traced(tables),
         path=(_direct(tables, opened),) if direct else _by_records(tables, opened),
-        derived=tuple(
-            delivery_stage(
-                sink,
-                pipeline=spec.name,
-                group=spec.name,
-                table=tables.table,
-                tombstones=tables.tombstones,
-                owners=spec.owners,
-            )
-            for sink in spec.sinks
+        derived=(
+            *(() if tables.history is None else (history_stage(tables, tables.history),)),
+            *(
+                delivery_stage(
+                    sink,
+                    pipeline=spec.name,
+                    group=spec.name,
+                    table=tables.table,
+                    tombstones=tables.tombstones,
+                    owners=spec.owners,
+                )
+                for sink in spec.sinks
+            ),
         ),
     )
 
