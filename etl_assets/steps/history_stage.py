@@ -9,37 +9,27 @@ Belongs here: the stage. Does not belong here: what the history is declared as
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from etl_assets.pipelines.change_history import SEQUENCE_COLUMN, history_columns, versions_name
 from etl_assets.pipelines.declared import BATCH_ID, OFFSET, DeclaredTables
 from etl_assets.pipelines.log_changes import CHANGE_COLUMN, log_of
 from etl_assets.pipelines.postgres_cdc_spec import PostgresCdcSource
 from etl_assets.pipelines.row_versions import RowVersions
-from etl_assets.pipelines.stage import Stage
+from etl_assets.pipelines.stage import BuildStep, Stage
 from etl_assets.pipelines.table_owners import lookups
 from etl_assets.transforms.lacking_values import lacked_mark, lacking_columns
 
-if TYPE_CHECKING:
-    from etl_assets.steps.step import Step, StepArguments
 
-
-def history_stage(tables: DeclaredTables, history: DeclaredTables) -> Stage:
+def history_stage(tables: DeclaredTables, history: DeclaredTables, build_step: BuildStep) -> Stage:
     """Return the stage.
 
     Args:
         tables: The tables of the pipeline.
         history: The tables of its history.
+        build_step: Builds the step that appends.
     """
-
-    def build(arguments: StepArguments) -> Step:
-        from etl_assets.steps.load_table import LoadTable
-
-        return LoadTable(context=arguments.context, mode=arguments.mode, tables=history, keeps_rejects=False)
-
     return Stage(
         table=history.table,
-        build_step=build,
+        build_step=build_step,
         group=tables.spec.name,
         inputs=(tables.source.name,),
         lookups=tuple(dict.fromkeys(name for _, name in lookups(tables.spec))),
