@@ -140,7 +140,14 @@ def _run(
             continue
         if found_versions.history not in tables:
             register(found_versions.history)
-        builder.execute(f"CREATE VIEW {_quoted(name)} AS {found_versions.sql()}")
+        try:
+            builder.execute(f"CREATE VIEW {_quoted(name)} AS {found_versions.sql()}")
+        except DeltaError as error:
+            raise QueryRefused(
+                f"{name} cannot be made of {found_versions.history}: {refusal(str(error), '').message}",
+                fix="run the pipeline, if the table got a column: the next step adds it to the history",
+                table=name,
+            ) from error
     result = QueryResult(tables=tuple(tables.values()), reader=pa.RecordBatchReader.from_stream(found))
     if not result.schema.names:
         raise QueryRefused("the query gives no columns", fix="name some, or *: SELECT * FROM orders")
