@@ -281,8 +281,8 @@ def plain_records(tables: DeclaredTables) -> PlainRecords | None:
     spec, contract = tables.spec.table, tables.table
     if any(contract.column(name).type not in SPELT_TYPES for name in contract.delta_partition):
         return None
-    kinds = None
-    if tables.tombstones is not None and (kinds := PlainKinds.of(tables)) is None:
+    kinds, knows_kinds = None, tables.tombstones is not None or spec.apply_as_deletes is not None
+    if knows_kinds and (kinds := PlainKinds.of(tables)) is None:
         return None
     required = {*spec.keys, *(tables.order[:1] if tables.tombstones is not None else ())} - {OFFSET}
     laid_out_by = None if spec.partition_by is None or spec.partition_by.by else spec.partition_by.name
