@@ -28,8 +28,8 @@ def texts(node: ast.AST) -> Iterator[str]:
     match node:
         case ast.JoinedStr():
             yield "".join(str(v.value) if isinstance(v, ast.Constant) else "…" for v in node.values)
-        case ast.Constant(value=str()):
-            yield node.value
+        case ast.Constant(value=str() as text):
+            yield text
         case _:
             for each in ast.iter_child_nodes(node):
                 yield from texts(each)
