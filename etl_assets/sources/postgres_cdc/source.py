@@ -277,17 +277,17 @@ class PostgresLog:
         self, table: SourceTable, begin: LogPosition, wanted: ReadRange, folder: Path
     ) -> RangeRead:
         # 1. Place the rows directly before the first commit that their snapshot does not have.
-        place = self._copy.snapshot_lsn(table) - 1
-        number = begin.rows if place == begin.snapshot else 0
-        writer = self._writer(table, wanted, folder, f"copy/{lsn_text(place)}/{number}")
+        place = self._copy.place(table)
+        number = begin.rows if place.lsn == begin.snapshot else 0
+        writer = self._writer(table, wanted, folder, f"copy/{lsn_text(place.lsn)}/{number}")
         why = self.schema.quarantined(begin.columns, table.relation.columns, 0)
         writer.begin(table.relation, quarantined=why)
         if begin.empties:
-            writer.truncate(place, number)
+            writer.copy_begins(replace(place, sequence=number))
             number += 1
         # 2. Write the next rows, and remember the key of the last one.
         limit = self._copy.limit(table, wanted.details["max_records"], wanted.details["max_bytes"])
-        rows, after = self._copy.write(writer, table, begin.after, limit, place=place, first=number)
+        rows, after = self._copy.write(writer, table, begin.after, limit, replace(place, sequence=number))
         files = writer.close()
         # 3. The copy is complete where no more rows came.
         if rows < limit:
@@ -295,13 +295,13 @@ class PostgresLog:
             end = LogPosition(
                 system=begin.system,
                 lsn=begin.lsn,
-                again_until_lsn=place,
+                again_until_lsn=place.lsn,
                 timeline=begin.timeline,
                 columns=begin.columns,
                 partitions=begin.partitions,
             )
         else:
-            end = replace(begin, after=after, snapshot=place, rows=number + rows, empties=False)
+            end = replace(begin, after=after, snapshot=place.lsn, rows=number + rows, empties=False)
         return RangeRead(read=replace(wanted, end={LOG: end.as_json()}, more=True), files=files)
 
     def _read_log(self, table: SourceTable, begin: LogPosition, wanted: ReadRange, folder: Path) -> RangeRead:
