@@ -80,12 +80,15 @@ class LoadTable:
         tables: The pipeline's tables.
         has_all_columns: Whether this process knows all columns that the records may have by now. It would
             leave values out otherwise, so it loads nothing then.
+        keeps_rejects: Whether records without a row become exceptions. Not if another table of the same
+            records has them.
     """
 
     context: StepContext
     mode: ReadMode
     tables: DeclaredTables
     has_all_columns: Callable[[], bool] = lambda: True
+    keeps_rejects: bool = True
 
     def run(self, days: Sequence[dt.date] = ()) -> StepReport:
         """Make the rows of the new records, in one commit; `days` are ignored.
@@ -143,6 +146,7 @@ class LoadTable:
                 folder=folder,
                 tombstones=tombstones,
                 facts=facts_after(table.path, base, place),
+                keeps_rejects=self.keeps_rejects,
             ).run()
 
 
@@ -163,6 +167,7 @@ class _Load:
         folder: Folder for staged rows.
         tombstones: The table's tombstones; None if it does not apply changes.
         facts: What the commit of the rows says of its place in a log.
+        keeps_rejects: As for `LoadTable`.
     """
 
     context: StepContext
@@ -177,6 +182,7 @@ class _Load:
     folder: Path
     tombstones: Tombstones | None
     facts: Mapping[str, Any]
+    keeps_rejects: bool
 
     def run(self) -> StepReport:
         """Stage, then commit the rejects, then the rows."""
@@ -195,12 +201,14 @@ class _Load:
                 wait_seconds=self.context.lock_wait_seconds,
             )
         # 3. Commit the rejects before the rows, so that no record is lost by a kill in between.
-        if any(stage.figures[REFUSED] for stage in stages):
+        if self.keeps_rejects and any(stage.figures[REFUSED] for stage in stages):
             records = self.source.read(self.context.spark, self.snapshot.version, self.after)
             commit_rejects(self.context, self.tables, _by_spark(stages), records, self.folder)
         # 4. Commit the rows.
         done, truncated = self._commit_rows(last, base)
         refused, filtered = self._records_without_rows(stages, read_from)
+        if not self.keeps_rejects:
+            refused, filtered = 0, refused + filtered
         counts = Counter(
             {
                 READ: stages[0].figures[READ],
@@ -221,7 +229,11 @@ class _Load:
             counts={None: counts},
             commits=int(not done.repeated),
             notes=(
-                *warnings_of(self.tables.spec, [stage.figures for stage in stages]),
+                *(
+                    warnings_of(self.tables.spec, [stage.figures for stage in stages])
+                    if self.keeps_rejects
+                    else ()
+                ),
                 *notes_of(self.table.name, self.facts),
             ),
         )

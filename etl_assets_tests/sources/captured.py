@@ -168,16 +168,16 @@ class Captured:
         code = self.try_to_die(table, failpoint)
         assert code == -9, f"the process did not die at {failpoint}: {code}"
 
-    def try_to_die(self, table: str, failpoint: str) -> int | None:
-        """Run the step of a table in a process that ends at a failpoint, if it comes there."""
-        process = self.start_ingesting(table, failpoint)
+    def try_to_die(self, table: str, failpoint: str, stage: str = "source") -> int | None:
+        """Run the step of a stage of a table in a process that ends at a failpoint, if it comes there."""
+        process = self.start_ingesting(table, failpoint, stage)
         process.join(100)
         return process.exitcode
 
-    def start_ingesting(self, table: str, failpoint: str = "") -> BaseProcess:
-        """Run the step of a table in another process."""
+    def start_ingesting(self, table: str, failpoint: str = "", stage: str = "source") -> BaseProcess:
+        """Run the step of a stage of a table in another process."""
         process = _processes.Process(
-            target=_ingest, args=(self.home.path, table, os.environ["SHOP_PASSWORD"], failpoint)
+            target=_die, args=(self.home.path, f"{table}_{stage}", os.environ["SHOP_PASSWORD"], failpoint)
         )
         process.start()
         return process
@@ -251,8 +251,8 @@ def step_of(home: Home, name: str, max_batches: int | None = None, spark: Any = 
     return domain.catalog.stage(name).build_step(arguments)
 
 
-def _ingest(home: Path, table: str, password: str, failpoint: str) -> None:
+def _die(home: Path, stage: str, password: str, failpoint: str) -> None:
     os.environ["SHOP_PASSWORD"] = password
     os.environ["ETL_ASSETS_FAILPOINT"] = failpoint
-    ingest(Home(path=home), table, max_batches=3)
+    _run(Home(path=home), f"{CAPTURE}_{stage}", 3)
     os._exit(SURVIVED)

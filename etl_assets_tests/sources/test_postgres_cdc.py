@@ -408,3 +408,17 @@ def test_a_partitioned_table_is_followed_and_copied_again_where_rows_came_with_a
     assert films.held() == films.films()
     assert set(films.held()) == {103, 201}
     assert films.ingest().commits == 0
+
+
+def test_a_dropped_publication_is_an_error_until_the_table_may_be_copied_again(films):
+    add(films, 1, 3)
+    films.ingest()
+    films.execute("DROP PUBLICATION films", "DELETE FROM film WHERE film_id = 1")
+    with pytest.raises(SourceLost, match="the publication films was dropped"):
+        films.ingest()
+    films.execute("CREATE PUBLICATION films FOR TABLE film")
+    with pytest.raises(SourceLost, match="the publication films was dropped"):
+        films.ingest()
+    films.declare(on_lost="copy")
+    films.ingest()
+    assert films.held() == films.films()

@@ -118,6 +118,8 @@ def test_a_table_is_in_error_before_its_changes_are_removed(tmp_path):
         end_lsn=lambda: 9,
         diverged=lambda timeline, lsn: None,
         timeline=lambda: 1,
+        publication_oid=lambda: 1,
+        expect_publication=lambda oid: None,
         slot_state=lambda: SimpleNamespace(is_usable=True, is_lost=False, confirmed_lsn=5),
         confirm=lambda lsn: None,
         messages=lambda most: (each for each in ()),

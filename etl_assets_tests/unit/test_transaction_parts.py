@@ -99,13 +99,13 @@ def test_a_position_within_a_transaction_is_the_same_after_it_was_stored():
     assert position.read_until == 51
 
 
-def commit(folder: Path, *facts: dict[str, object]) -> int:
+def commit(folder: Path, *facts: dict[str, object], **more: object) -> int:
     """Write entries with facts; return the newest version."""
     log = folder / "_delta_log"
     log.mkdir(exist_ok=True)
     for each in facts:
         version = len(list(log.iterdir()))
-        metadata = json.dumps({"facts": each})
+        metadata = json.dumps({"facts": each, **more})
         info = {"commitInfo": {"timestamp": 1, "operation": "WRITE", "userMetadata": metadata}}
         entry_path(folder, version).write_text(json.dumps(info) + "\n", "utf-8")
     return version
@@ -143,3 +143,13 @@ def test_a_copy_that_begins_anew_within_a_transaction_ends_its_parts(tmp_path):
     commit(tmp_path, facts_after(tmp_path, base, within(1)))
     again = commit(tmp_path, facts_after(tmp_path, base + 1, LogPlace(lsn="0/28")))
     assert whole_version(tmp_path, again) == again
+
+
+def test_a_table_that_was_restored_within_a_transaction_is_read_as_it_was_restored(tmp_path):
+    base = commit(tmp_path, {FACT: {"lsn": "0/1"}})
+    part = commit(tmp_path, facts_after(tmp_path, base, within(1)))
+    restored = commit(tmp_path, {}, undo={"kind": "restore"})
+    assert whole_version(tmp_path, restored) == restored
+    again = commit(tmp_path, facts_after(tmp_path, restored, within(2)))
+    assert whole_version(tmp_path, again) == restored
+    assert whole_version(tmp_path, part) == base

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from etl_assets.delta.log.entries import commit_notes
+from etl_assets.delta.log.entries import UNDO, commit_notes
 
 FACT = "log"
 """Name of the fact."""
@@ -75,13 +75,15 @@ def notes_of(table: str, facts: Mapping[str, Any]) -> tuple[str, ...]:
 def place_of(table_path: Path, version: int, *, after: int = -1) -> LogPlace | None:
     """Return the place in the log that a version has; None if no commit tells it.
 
+    None tells it after an undo either, until the next load: what it put back may be from before all of them.
+
     Args:
         table_path: Folder of the table.
         version: The version.
         after: Commits up to this version are not looked at.
     """
     for note in islice(commit_notes(table_path, version), _REMEMBERED_COMMITS):
-        if note.version <= after:
+        if note.version <= after or UNDO in note.user_metadata:
             break
         if (found := LogPlace.of(note.user_metadata.get("facts") or {})) is not None:
             return found

@@ -21,7 +21,6 @@ from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.sources.captures.copied_rows import CopiedRows
 from etl_assets.sources.captures.log_reader import CaptureReader
 from etl_assets.sources.captures.phases import TablePhase
-from etl_assets.sources.captures.quiet_table import quiet_mark
 from etl_assets.sources.captures.spool import Segment, SpoolState
 from etl_assets.sources.captures.spooled_changes import SpooledChanges, next_changes
 from etl_assets.sources.captures.table_states import CapturedTableState, StateChange, change_state, find_state
@@ -123,20 +122,20 @@ class CapturedTable:
     def lag(self, positions: Positions) -> Lag:
         """Return whether there is something to read; how many changes is not known."""
         spool = self.reader.look()
-        quiet, is_copy = quiet_mark(self.reader, self.table), False
+        seen, table, is_copy = self.reader.seen, self.table, False
+        quiet = seen.quiet_mark(table)
         try:
-            state = self.reader.seen_state(self.table)
+            state = seen.state(table)
             following = self._next(LogPosition.of(positions), spool, state, begins=False)
             is_behind, is_copy = following is not None, following is not None and following.is_copying
         except (SourceRefused, SourceLost):
             is_behind = True  # the run says what it is
-        reader, table = self.reader, self.table
         return Lag(
             records=None if is_behind else 0,
             oldest=None,
             first_day=self.now().date(),
             is_copy=is_copy,
-            is_same=None if is_behind or quiet is None else lambda: quiet_mark(reader, table) == quiet,
+            is_same=None if is_behind or quiet is None else lambda: seen.quiet_mark(table) == quiet,
         )
 
     def close(self) -> None:

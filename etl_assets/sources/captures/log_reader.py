@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,15 +22,15 @@ from etl_assets.pipelines.postgres_cdc_spec import OnLostLog
 from etl_assets.sources.captures.confirmation import TableProgress, confirmable
 from etl_assets.sources.captures.phases import FOLLOWS_LOG, TablePhase
 from etl_assets.sources.captures.routed_changes import RoutedChanges
+from etl_assets.sources.captures.seen_tables import SeenTables
 from etl_assets.sources.captures.spool import Spool, SpoolState
 from etl_assets.sources.captures.table_states import (
     CapturedTableState,
     StateChange,
     TableStates,
     change_state,
-    find_state,
 )
-from etl_assets.sources.postgres_cdc.log_server import LogServer, LogSlot
+from etl_assets.sources.postgres_cdc.log_server import LogServer, LogSlot, publication_lost
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
 
 HEARTBEAT_BYTES = 16 << 20
@@ -53,6 +53,7 @@ class CaptureReader:
         described: The mark of the catalog when the tables were described last, and after how many discoveries
             without a change of it they are described again; None: this process has not described them.
         is_replaced: Whether the capture was declared differently since, so that another reader took over.
+        seen: Its tables as they were a moment ago.
     """
 
     capture: CaptureSpec
@@ -62,9 +63,13 @@ class CaptureReader:
     clock: Callable[[], float] = time.monotonic
     described: tuple[str, int] | None = field(default=None, init=False)
     is_replaced: bool = field(default=False, init=False)
+    seen: SeenTables = field(init=False, repr=False, compare=False)
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
     _looked: float | None = field(default=None, init=False)
-    _seen: tuple[float, Mapping[str, CapturedTableState]] | None = field(default=None, init=False)
+    _confirmed: tuple[Sequence[CapturedTableState], int, int] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.seen = SeenTables(self)
 
     def look(self, *, at_once: bool = False) -> SpoolState:
         """Read what is new in the log, unless that was done a moment ago, and return where the reader is.
@@ -116,22 +121,6 @@ class CaptureReader:
     def tables(self) -> tuple[CapturedTableState, ...]:
         """Return the tables whose changes are kept."""
         return tuple(each for each in self.states.of_capture(self.capture.name) if each.phase in FOLLOWS_LOG)
-
-    def seen_state(self, table: str) -> CapturedTableState:
-        """Return the state of a table as of at most `look_interval_seconds` ago.
-
-        All tables of a capture ask at each look whether there is something to do: one query answers them.
-
-        Raises:
-            NotFound: the capture has no such table.
-        """
-        with self._lock:
-            now = self.clock()
-            if self._seen is None or now - self._seen[0] >= self.capture.look_interval_seconds:
-                found = self.states.of_capture(self.capture.name)
-                self._seen = now, {each.table: each for each in found}
-            seen = self._seen[1].get(table)
-        return find_state(self.states, self.capture.name, table) if seen is None else seen
 
     def committed_lsn(self, table: CapturedTableState, state: SpoolState) -> int:
         """Return up to where a table has committed its changes: without unread ones, the reader's place."""
@@ -204,7 +193,10 @@ class CaptureReader:
         if slot.confirmed_lsn > state.end_lsn:
             moved = lsn_text(slot.confirmed_lsn)
             return self._lost(f"another reader moved the slot {name} on to {moved}", slot, system)
-        return self._on_timeline(state)
+        publication = self.server.publication_oid()
+        if state.publication not in (0, publication):
+            return self._lost(publication_lost(self.capture.publication), slot, system)
+        return self._on_timeline(replace(state, publication=publication))
 
     def _on_timeline(self, state: SpoolState) -> SpoolState:
         """Go on with the log of a promoted standby, which has everything that was read.
@@ -260,7 +252,8 @@ class CaptureReader:
         return made
 
     def _begin_at(self, lsn: int, system: str) -> SpoolState:
-        state = SpoolState(system=system, end_lsn=lsn, timeline=self.server.timeline())
+        timeline, publication = self.server.timeline(), self.server.publication_oid()
+        state = SpoolState(system=system, end_lsn=lsn, timeline=timeline, publication=publication)
         self.spool.remove_beyond(lsn)
         self.spool.write_state(state)
         return state
@@ -287,6 +280,7 @@ class CaptureReader:
         folder = self.spool.folder / "reading"
         try:
             routed = self._read(tables, state, folder)
+            self.server.expect_publication(state.publication)
             reached, files = routed[0], routed[1].files()
             by_oid = {each.oid: each for each in tables}
             for oid, error in routed[1].failed.items():
@@ -360,6 +354,15 @@ class CaptureReader:
             self._failed(table, error)
 
     def _confirm(self, tables: Sequence[CapturedTableState], state: SpoolState) -> None:
+        """Tell the server what it may forget. As long as no state changes, that stays the same."""
+        if self._confirmed is None or self._confirmed[:2] != (tables, state.end_lsn):
+            self._confirmed = (tables, state.end_lsn, self._settled(tables, state))
+        failpoint(Failpoint.SOURCE_BEFORE_CONFIRM)
+        self.server.confirm(self._confirmed[2])
+        failpoint(Failpoint.SOURCE_AFTER_CONFIRM)
+
+    def _settled(self, tables: Sequence[CapturedTableState], state: SpoolState) -> int:
+        """Let the phases of tables follow what they have committed; return what the server may forget."""
         progress = [
             TableProgress(
                 committed_lsn=self.committed_lsn(each, state),
@@ -382,9 +385,7 @@ class CaptureReader:
                     table,
                     lambda each, is_so=is_only_spooled: replace(each, is_only_spooled=is_so),
                 )
-        failpoint(Failpoint.SOURCE_BEFORE_CONFIRM)
-        self.server.confirm(found.lsn)
-        failpoint(Failpoint.SOURCE_AFTER_CONFIRM)
+        return found.lsn
 
     def _heartbeat(self, tables: Sequence[CapturedTableState], state: SpoolState, end_lsn: int) -> None:
         """Write a message where the log has grown by nothing of the tables, or a table waits for its end."""

@@ -63,6 +63,7 @@ class SpoolState:
         seen_lsn: End of the log when it was last looked at; up to there the log has nothing else.
         is_whole: Whether the last reading found nothing more.
         timeline: Timeline of the server's log; 0: it is not known.
+        publication: OID of the publication; 0: it is not known.
     """
 
     system: str
@@ -70,6 +71,7 @@ class SpoolState:
     seen_lsn: int = 0
     is_whole: bool = True
     timeline: int = 0
+    publication: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -132,6 +134,7 @@ class Spool:
             seen_lsn=int(found["seen_lsn"]),
             is_whole=bool(found["is_whole"]),
             timeline=int(found.get("timeline", 0)),
+            publication=int(found.get("publication", 0)),
         )
 
     def write_state(self, state: SpoolState) -> None:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from etl_assets.errors import SourceLost
 from etl_assets.sources.kafka.clients import SourceClients
 from etl_assets.sources.kafka.range_writer import RangeWriter
-from etl_assets.sources.kafka.taken_records import TakenRecords
+from etl_assets.sources.kafka.taken_records import GatheredRecords
 from etl_assets.sources.ranges import Lag, Positions, RangeRead, ReadRange, StagedFile
 
 if TYPE_CHECKING:
@@ -38,8 +38,10 @@ SILENCE_SECONDS = 60.0
 """How long to wait for the next record of a range: the time in which a broker comes back."""
 MAX_FILES = 5_000
 """Most staged files of one batch; a range with more changes of day ends there."""
-_FIRST_AT_ONCE, _MOST_AT_ONCE, _BYTES_AT_ONCE = 500, 10_000, 8 << 20
-"""How many messages, or about how many bytes of them, are taken at once: memory is bounded by them."""
+_MOST_AT_ONCE, _BYTES_AT_ONCE = 500, 8 << 20
+"""How many messages, or about how many bytes of them, are taken at once. So few that the garbage collector,
+which counts messages, has no reason to look at all objects of the process.
+"""
 _LOOK_SECONDS = 2.0
 
 
@@ -249,15 +251,17 @@ class KafkaTopic:
         self, partition: int, first: int, last: int, writer: RangeWriter, most_bytes: int | None
     ) -> int:
         """Write the records of a partition up to an offset, and return the offset reached."""
-        reached = first
+        reached, gathered = first, GatheredRecords(last, self._values)
         for messages, ends in self._taken({partition: first}, SILENCE_SECONDS, wanted=last - first):
-            records = TakenRecords.of(messages, last, self._values)
+            is_over = not gathered.add(messages) or any((each.offset() or 0) >= last for each in ends)
+            if not (is_over or gathered.is_complete or gathered.is_full):
+                continue
+            records = gathered.take()
             written = writer.add(records, most_bytes)
             if written:
                 reached = records.offset(written - 1) + 1
             if written < len(records):
                 return reached
-            is_over = len(records) < len(messages) or any((each.offset() or 0) >= last for each in ends)
             if reached >= last or is_over:
                 return last
         raise self._clients.silent()
@@ -280,7 +284,7 @@ class KafkaTopic:
         consumer = self._clients.consumer()
         consumer.assign([TopicPartition(self._topic, p, offset) for p, offset in begin.items()])
         try:
-            until, at_once, left = time.monotonic() + seconds, _FIRST_AT_ONCE, wanted
+            until, at_once, left = time.monotonic() + seconds, _MOST_AT_ONCE, wanted
             while time.monotonic() < until:
                 most = at_once if left is None else max(1, min(at_once, left))
                 messages = self._clients.answer(lambda most=most: consumer.consume(most, timeout=0.2))

@@ -38,6 +38,7 @@ class LogPosition:
         timeline: Timeline of the server's log; 0: it is not known.
         columns: The columns of the table that were taken last; None: it is not known.
         partitions: Marks of the table's partitions; None: they are not known, or of a captured table.
+        publication: OID of the publication; 0: it is not known, or of a captured table.
     """
 
     system: str
@@ -55,6 +56,7 @@ class LogPosition:
     timeline: int = 0
     columns: Columns | None = None
     partitions: tuple[str, ...] | None = None
+    publication: int = 0
 
     @property
     def read_until(self) -> int:
@@ -79,6 +81,8 @@ class LogPosition:
             found["again_until"] = lsn_text(self.again_until_lsn)
         if self.columns is not None:
             found["columns"] = [[c.name, c.type_oid, c.type_modifier, c.is_key] for c in self.columns]
+        if self.publication:
+            found["publication"] = self.publication
         if self.partitions is not None:
             found["partitions"] = list(self.partitions)
         if self.is_copying:
@@ -114,6 +118,7 @@ class LogPosition:
             copied=found.get("copied", 0),
             timeline=found.get("timeline", 0),
             columns=None if columns is None else tuple(RelationColumn(*each) for each in columns),
+            publication=found.get("publication", 0),
             partitions=tuple(found["partitions"]) if "partitions" in found else None,
         )
 

@@ -53,6 +53,11 @@ FROM pg_catalog.pg_replication_slots WHERE slot_name = %s
 """
 
 
+def publication_lost(name: str) -> str:
+    """Return why the log cannot be read on after a publication was dropped."""
+    return f"the publication {name} was dropped, and the log has no changes of the time without it"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSlot:
     """The slot of a source.
@@ -200,6 +205,27 @@ class LogServer:
     def publication_exists(self) -> bool:
         """Return whether the publication is there."""
         return read_publication_state(self.session, self.publication) is not None
+
+    def publication_oid(self) -> int:
+        """Return what identifies the publication, which is another one if made again; 0 if there is none."""
+        statement = "SELECT oid::int8 FROM pg_catalog.pg_publication WHERE pubname = %s"
+        row = self.session.execute(statement, [self.publication]).fetchone()
+        return 0 if row is None else row[0]
+
+    def expect_publication(self, oid: int) -> None:
+        """Expect that the publication has been there while the log was read.
+
+        From version 18 on a server sends nothing of the time without it, and does not say so.
+
+        Raises:
+            SourceUnavailable: it was dropped meanwhile; what was read may lack changes.
+        """
+        if self.publication_oid() != oid:
+            raise SourceUnavailable(
+                f"the publication {self.publication} was dropped or made while the log was read",
+                fix="nothing: the step is repeated, and says what is missing",
+                source=self.name,
+            )
 
     def create_publication(self, table: str) -> None:
         """Create the publication for one table, whose name is quoted."""

@@ -88,20 +88,24 @@ def read_again(
     copy, rows = TableCopy(server=other), 0
     try:
         with other.asked():
-            place = copy.snapshot_lsn() - 1
+            place = copy.place()
             writer = StagedChangesWriter(
-                other.session, folder / "again", day=day, place=f"again/{lsn_text(place)}", keys=table.keys
+                other.session,
+                folder / "again",
+                day=day,
+                place=f"again/{lsn_text(place.lsn)}",
+                keys=table.keys,
             )
             writer.begin(table.relation)
             query, values = _query(table, keys)
             for columns in copied_columns(other.session, query, len(table.relation.columns), values):
-                writer.rows(columns, place, rows)
+                writer.rows(columns, replace(place, sequence=rows))
                 rows += len(columns[0])
             files = [_moved(each, folder) for each in writer.close()]
             copy.release()
     finally:
         other.close()
-    return RowsAgain(files=files, place=place, rows=rows)
+    return RowsAgain(files=files, place=place.lsn, rows=rows)
 
 
 def _query(table: SourceTable, keys: Sequence[Key]) -> tuple[bytes, Sequence[Any]]:

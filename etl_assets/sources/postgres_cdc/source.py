@@ -31,7 +31,7 @@ from etl_assets.errors import (
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.pipelines.postgres_cdc_spec import MAX_TRANSACTION_RECORDS, OnLostLog
 from etl_assets.sources.postgres_cdc.log_position import LOG, LogPosition
-from etl_assets.sources.postgres_cdc.log_server import LogServer
+from etl_assets.sources.postgres_cdc.log_server import LogServer, publication_lost
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
 from etl_assets.sources.postgres_cdc.partitions import Partitions, read_partitions
 from etl_assets.sources.postgres_cdc.rows_again import moved_rows, read_again
@@ -154,7 +154,10 @@ class PostgresLog:
         if before is not None:
             if (lost := self._lost(before)) is None:
                 return replace(
-                    before, timeline=self.server.timeline(), partitions=self._partitions(before).marks
+                    before,
+                    timeline=self.server.timeline(),
+                    partitions=self._partitions(before).marks,
+                    publication=self.server.publication_oid(),
                 ), ()
             if self.on_lost is OnLostLog.FAIL:
                 raise self._log_is_gone(before, lost)
@@ -185,6 +188,7 @@ class PostgresLog:
                 timeline=self.server.timeline(),
                 empties=before is not None,
                 partitions=self._partitions(None).marks,
+                publication=self.server.publication_oid(),
                 columns=found.relation.columns if before is None else before.columns,
             ),
             notes,
@@ -231,6 +235,8 @@ class PostgresLog:
         if slot.confirmed_lsn > position.lsn:
             moved = lsn_text(slot.confirmed_lsn)
             return f"another reader moved the slot {self.server.slot} on to {moved}"
+        if position.publication not in (0, self.server.publication_oid()):
+            return publication_lost(self.server.publication)
         if position.partitions and self._partitions(position).moved_rows(position.partitions):
             return f"rows of {self.table} came or went with its partitions, which the log does not have"
         return None
@@ -286,17 +292,17 @@ class PostgresLog:
         self, table: SourceTable, begin: LogPosition, wanted: ReadRange, folder: Path
     ) -> RangeRead:
         # 1. Place the rows directly before the first commit that their snapshot does not have.
-        place = self._copy.snapshot_lsn(table) - 1
-        number = begin.rows if place == begin.snapshot else 0
-        writer = self._writer(table, wanted, folder, f"copy/{lsn_text(place)}/{number}")
+        place = self._copy.place(table)
+        number = begin.rows if place.lsn == begin.snapshot else 0
+        writer = self._writer(table, wanted, folder, f"copy/{lsn_text(place.lsn)}/{number}")
         why = self.schema.quarantined(begin.columns, table.relation.columns, 0)
         writer.begin(table.relation, quarantined=why)
         if begin.empties:
-            writer.truncate(place, number)
+            writer.copy_begins(replace(place, sequence=number))
             number += 1
         # 2. Write the next rows, and remember the key of the last one.
         limit = self._copy.limit(table, wanted.details["max_records"], wanted.details["max_bytes"])
-        rows, after = self._copy.write(writer, table, begin.after, limit, place=place, first=number)
+        rows, after = self._copy.write(writer, table, begin.after, limit, replace(place, sequence=number))
         files = writer.close()
         # 3. The copy is complete where no more rows came.
         if rows < limit:
@@ -304,13 +310,14 @@ class PostgresLog:
             end = LogPosition(
                 system=begin.system,
                 lsn=begin.lsn,
-                again_until_lsn=place,
+                again_until_lsn=place.lsn,
                 timeline=begin.timeline,
                 columns=begin.columns,
                 partitions=begin.partitions,
+                publication=begin.publication,
             )
         else:
-            end = replace(begin, after=after, snapshot=place, rows=number + rows, empties=False)
+            end = replace(begin, after=after, snapshot=place.lsn, rows=number + rows, empties=False)
         return RangeRead(read=replace(wanted, end={LOG: end.as_json()}, more=True), files=files)
 
     def _read_log(self, table: SourceTable, begin: LogPosition, wanted: ReadRange, folder: Path) -> RangeRead:
@@ -356,6 +363,7 @@ class PostgresLog:
             if found == after:
                 # All of these had been read, and not confirmed: read beyond them.
                 found = changes.read(self.server.messages(None), **limits)
+        self.server.expect_publication(begin.publication)
         end = replace(begin, lsn=found.lsn, part=found.part, columns=changes.columns)
         if found.part is not None:
             self._open.keep(end, changes)

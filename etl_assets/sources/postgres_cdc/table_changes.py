@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from etl_assets.errors import MessageMalformed, SourceLost
 from etl_assets.sources.postgres_cdc import messages as m
+from etl_assets.sources.postgres_cdc.changed_rows import ChangePlace
 from etl_assets.sources.postgres_cdc.column_changes import Columns
 from etl_assets.sources.postgres_cdc.decoder import Decoder
 from etl_assets.sources.postgres_cdc.log_position import LogPosition
@@ -20,6 +21,7 @@ from etl_assets.sources.postgres_cdc.relations import RelationCache
 from etl_assets.sources.postgres_cdc.source_table import SourceTable
 from etl_assets.sources.postgres_cdc.staged_changes import StagedChangesWriter
 from etl_assets.sources.postgres_cdc.taken_columns import TakenColumns
+from etl_assets.sources.postgres_cdc.times import microseconds_since_1970
 from etl_assets.sources.postgres_cdc.transaction_parts import TransactionPart
 
 
@@ -59,6 +61,7 @@ class TableChanges:
     before_lsn: int | None = None
     _relations: RelationCache = field(default_factory=RelationCache, init=False)
     _commit_lsn: int = field(default=0, init=False)
+    _committed_at: int = field(default=0, init=False)
     _sequence: int = field(default=0, init=False)
     _written: m.RelationMessage | None = field(default=None, init=False)
     _messages: Generator[m.Message] | None = field(default=None, init=False)
@@ -116,6 +119,7 @@ class TableChanges:
                     break
                 case m.BeginMessage():
                     self._commit_lsn, self._sequence = message.commit_lsn, 0
+                    self._committed_at = microseconds_since_1970(message.committed_at)
                 case m.CommitMessage() if self._commit_lsn >= self.after.lsn:
                     self._expect_part()
                     was_divided = reached.part is not None
@@ -177,9 +181,13 @@ class TableChanges:
         self._begin()
         match message:
             case m.InsertMessage() | m.UpdateMessage() | m.DeleteMessage():
-                self.writer.change(message, self._commit_lsn, self._sequence)
+                self.writer.change(message, self._place)
             case m.TruncateMessage():
-                self.writer.truncate(self._commit_lsn, self._sequence)
+                self.writer.truncate(self._place)
+
+    @property
+    def _place(self) -> ChangePlace:
+        return ChangePlace(lsn=self._commit_lsn, sequence=self._sequence, committed_at=self._committed_at)
 
     def _begin(self) -> None:
         """Begin a file if the table has other columns than the last change had.
