@@ -229,6 +229,95 @@ def test_a_pipeline_takes_up_a_large_transaction_in_parts_whatever_is_killed(pos
     followed.close()
 
 
+def test_versions_of_a_mirrored_table_say_their_parts_in_every_domain(postgres_server, tmp_path):
+    domains = [{"name": each, "root": each} for each in ("a", "b", "c")]
+    followed = Followed.create(postgres_server, tmp_path, domains=domains)
+    followed.execute("DROP TABLE film")
+    make_table(followed.execute, "film")
+    followed.declare(
+        columns={"id": "bigint", "title": "string", "n": "int"},
+        table={"keys": ["id"]},
+        max_batch_records=BATCH,
+        max_transaction_records=PART,
+    )
+    followed.ingest()
+    followed.pipeline.load(None)
+    home = followed.pipeline.home
+    before = etl_assets.open_table("people", home.path)
+    rows = rows_at(Path(before.uri), before.version)
+    commit_large(followed.execute, "film")
+    # One domain of three has the first part of the records, then of the table: the next process completes it.
+    followed.ingest_and_die(f"{Failpoint.TABLE_AFTER_COMMIT}@{SOURCE}")
+    followed.ingest_and_die(f"{Failpoint.TABLE_AFTER_COMMIT}@{SOURCE}")
+    followed.load_and_die(f"{Failpoint.TABLE_AFTER_COMMIT}@people")
+    followed.ingest_and_die(f"{Failpoint.TABLE_AFTER_COMMIT}@{SOURCE}")
+    followed.pipeline.load(None)
+    for lost in ("a", "b"):
+        (home.path / lost).rename(home.path / "away")
+        opened = etl_assets.open_table("people", home.path, whole_transactions=True)
+        assert (opened.domain != lost, opened.version) == (True, before.version)
+        assert rows_at(Path(opened.uri), opened.version) == rows
+        assert etl_assets.open_table("people", home.path).version > opened.version
+        (home.path / "away").rename(home.path / lost)
+    followed.ingest()
+    followed.pipeline.load(None)
+    opened = etl_assets.open_table("people", home.path, whole_transactions=True)
+    assert opened.version == etl_assets.open_table("people", home.path).version
+    source = followed.session.execute("SELECT id, title, n FROM film").fetchall()
+    assert rows_at(Path(opened.uri), opened.version) == {row[0]: row[1:] for row in source}
+    followed.close()
+
+
+@pytest.mark.parametrize("added", ["copy", pytest.param("follow", marks=pytest.mark.full)])
+def test_a_column_that_comes_within_a_transaction(postgres_server, tmp_path, spark, added):
+    """With `copy` the table is copied again while it has a part of it, and the parts end with that."""
+    shop = Captured.create(
+        postgres_server,
+        tmp_path,
+        **{"max_batch_records": BATCH, "max_transaction_records": PART, "history": True},
+        added_columns=added,
+    )
+    make_table(shop.execute, "item")
+    shop.discover()
+    shop.settle("item")
+    shop.load("item")
+    shop.load("item_history")
+    table, history = folder_of(shop.home, "shop_item"), folder_of(shop.home, "shop_item_history")
+    since = {folder: newest(folder) for folder in (table, history)}
+    shop.execute(
+        "BEGIN",
+        "INSERT INTO item SELECT i, 'old', i FROM generate_series(10, 4009) i",
+        "ALTER TABLE item ADD extra int",
+        "INSERT INTO item SELECT i, 'new', i, i FROM generate_series(5010, 7009) i",
+        "UPDATE item SET n = n + 1, extra = 1 WHERE id BETWEEN 10 AND 2009",
+        "COMMIT",
+    )
+    shop.ingest("item", max_batches=1)
+    shop.load("item")
+    shop.load("item_history")
+    for folder, version in since.items():
+        assert ends_within(folder)
+        assert whole_version(folder, newest(folder)) == version
+    shop.discover()
+    shop.settle("item")
+    shop.ingest("item")
+    while shop.load("item", spark).commits or shop.load("item_history", spark).commits:
+        pass
+    assert shop.states()["item"].copies == (1 if added == "copy" else 0)
+    assert shop.states()["item"].part is None
+    found = DeltaTable(str(table)).to_pyarrow_dataset().to_table(["id", "title", "n", "extra"])
+    assert {row["id"]: tuple(row.values())[1:] for row in found.to_pylist()} == shop.source("item")
+    for folder in since:
+        assert whole_version(folder, newest(folder)) == newest(folder)
+    changes = shop.home.rows("shop_item_history", ["lsn_in_source", "sequence_in_source"])
+    places = Counter(tuple(row.values()) for row in changes)
+    assert max(places.values()) == 1
+    if added == "follow":
+        large = Counter(lsn for lsn, _ in places).most_common(1)[0]
+        assert large[1] == 8_000
+    shop.close()
+
+
 def test_a_transaction_of_as_many_changes_as_a_part_has_is_not_divided(shop: Captured):
     records = folder_of(shop.home, "shop_item_source")
     since = newest(records)
