@@ -68,6 +68,7 @@ class CapturedTableState:
         keys: Columns of the source that identify a row.
         declaration: The generated declaration; empty until one could be made.
         partitions: Marks of its partitions; None: they were not looked at.
+        membership: Marks of its membership in the publication; None: they were not looked at.
     """
 
     capture: str
@@ -87,6 +88,7 @@ class CapturedTableState:
     keys: tuple[str, ...] = ()
     declaration: Mapping[str, Any] = field(default_factory=dict)
     partitions: tuple[str, ...] | None = None
+    membership: tuple[str, ...] | None = None
 
     @property
     def keeps_changes(self) -> bool:
@@ -157,8 +159,9 @@ class CapturedTableState:
     def of(found: Mapping[str, Any]) -> CapturedTableState:
         """Return the state of its JSON."""
         given: dict[str, Any] = {**found, "phase": TablePhase(found["phase"]), "keys": tuple(found["keys"])}
-        if (partitions := found.get("partitions")) is not None:
-            given["partitions"] = tuple(partitions)
+        for name in ("partitions", "membership"):
+            if (marks := found.get(name)) is not None:
+                given[name] = tuple(marks)
         if error := dict(found["error"] or {}):
             retry, before = TableRetry(error.pop("retry")), TablePhase(error.pop("before"))
             given["error"] = TableError(**error, retry=retry, before=before)

@@ -32,6 +32,7 @@ from etl_assets.pipelines.postgres_cdc_spec import OnLostLog
 from etl_assets.sources.postgres_cdc.log_position import LOG, LogPosition
 from etl_assets.sources.postgres_cdc.log_server import LogServer, publication_lost
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
+from etl_assets.sources.postgres_cdc.membership import may_lack_changes, membership_lost, read_membership
 from etl_assets.sources.postgres_cdc.partitions import Partitions, read_partitions
 from etl_assets.sources.postgres_cdc.rows_again import moved_rows, read_again
 from etl_assets.sources.postgres_cdc.source_table import (
@@ -145,13 +146,15 @@ class PostgresLog:
         """
         notes: tuple[str, ...] = ()
         if before is not None:
+            now = replace(  # read first: what changes after it was compared differs next time
+                before,
+                timeline=self.server.timeline(),
+                partitions=self._partitions(before).marks,
+                publication=self.server.publication_oid(),
+                membership=self._membership(),
+            )
             if (lost := self._lost(before)) is None:
-                return replace(
-                    before,
-                    timeline=self.server.timeline(),
-                    partitions=self._partitions(before).marks,
-                    publication=self.server.publication_oid(),
-                ), ()
+                return now, ()
             if self.on_lost is OnLostLog.FAIL:
                 raise self._log_is_gone(before, lost)
             notes = (f"{lost}; {self.table} is copied again",)
@@ -182,6 +185,7 @@ class PostgresLog:
                 empties=before is not None,
                 partitions=self._partitions(None).marks,
                 publication=self.server.publication_oid(),
+                membership=self._membership(),
                 columns=found.relation.columns if before is None else before.columns,
             ),
             notes,
@@ -232,7 +236,12 @@ class PostgresLog:
             return publication_lost(self.server.publication)
         if position.partitions and self._partitions(position).moved_rows(position.partitions):
             return f"rows of {self.table} came or went with its partitions, which the log does not have"
+        if position.membership is not None and may_lack_changes(position.membership, self._membership()):
+            return membership_lost(self.server.publication, self.table)
         return None
+
+    def _membership(self) -> tuple[str, ...]:
+        return read_membership(self.server.session, self.server.publication, quoted_table(self.table))
 
     def _partitions(self, position: LogPosition | None) -> Partitions:
         """Return the partitions of the table. One without any at a position never gets some."""
@@ -302,10 +311,12 @@ class PostgresLog:
                 system=begin.system,
                 lsn=begin.lsn,
                 again_until_lsn=place.lsn,
+                ahead_until_lsn=place.lsn,
                 timeline=begin.timeline,
                 columns=begin.columns,
                 partitions=begin.partitions,
                 publication=begin.publication,
+                membership=begin.membership,
             )
         else:
             end = replace(begin, after=after, snapshot=place.lsn, rows=number + rows, empties=False)
@@ -370,6 +381,7 @@ class PostgresLog:
             return end
         again = read_again(self.server, table, keys, folder, files[0].day)
         files += again.files
+        end = replace(end, ahead_until_lsn=max(end.ahead_until_lsn, again.place))
         if again.rows == len(keys):
             return end
         # A row that has another key again says so in the log before this place.
