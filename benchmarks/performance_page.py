@@ -64,6 +64,7 @@ TARGETS = (
     Target(work="... into a table of PostgreSQL, beside psql's COPY and upsert", case="sql_to_postgres"),
     Target(work="150,000 changes of PostgreSQL's log decoded on one core", case="cdc"),
     Target(work="A table copied by PostgreSQL's log, then a fifth of its rows updated", case="cdc_table"),
+    Target(work="1,000 changes a second from PostgreSQL's log to four tables", case="cdc_latency"),
     Target(work="A worker that follows 100 idle tables by PostgreSQL's log", case="captures_idle"),
     Target(work="100,000 rows of a table into a search index, beside the engine", case="search"),
     Target(work="500 events a second from Kafka to PostgreSQL and a search index", case="latency"),

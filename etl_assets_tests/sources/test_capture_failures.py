@@ -99,3 +99,30 @@ def test_a_table_that_was_set_back_is_in_error_until_it_is_copied_again(shop):
     roll_back(shop.settings, CAPTURE, "public.film", copies=True)
     shop.settle("film")
     follow(shop, "film", "actor")
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        (
+            "ALTER PUBLICATION shop DROP TABLE film",
+            "UPDATE film SET n = 7",
+            "ALTER PUBLICATION shop ADD TABLE film",
+        ),
+        (
+            "ALTER PUBLICATION shop SET (publish = 'insert')",
+            "DELETE FROM film WHERE id = 1",
+            "ALTER PUBLICATION shop SET (publish = 'insert, update, delete, truncate')",
+        ),
+        ("UPDATE film SET n = 7",),
+    ],
+    ids=["dropped and added", "operations", "neither"],
+)
+def test_changes_of_a_time_without_the_publication_are_found_by_another_copy(shop, statements):
+    shop.execute(*statements)
+    follow(shop, "actor")
+    shop.ingest("film")
+    shop.discover()
+    assert (shop.phases()["film"] == "ready") is (len(statements) == 1)
+    shop.settle("film", "actor")
+    follow(shop, "film", "actor")

@@ -290,3 +290,28 @@ def test_a_table_that_was_made_again_under_its_name_is_another_table(shop):
     assert record_of(shop, "film", 5)["n"] == 50
     assert set(shop.held("film", ("n",))) == {5}
     assert shop.states()["film"].phase is TablePhase.READY
+
+
+def test_a_table_with_rows_that_were_read_again_is_ready_once_its_position_has_reached_them(shop):
+    shop.declare(max_batch_records=3)
+    shop.execute(
+        "CREATE TABLE film (id bigint PRIMARY KEY, title text, n int)",
+        "ALTER TABLE film ALTER title SET STORAGE EXTERNAL",
+        "INSERT INTO film VALUES (1, repeat('one', 2000), 1), (2, repeat('two', 2000), 2)",
+    )
+    shop.discover()
+    shop.look()  # makes the slot
+    shop.execute("UPDATE film SET n = n + 1; UPDATE film SET n = n + 1")  # as much as one look reads
+    shop.execute("UPDATE film SET id = 10 WHERE id = 1")  # lacks the title of row 1, which is not copied
+    shop.ingest("film", max_batches=1)
+    shop.look()
+    shop.execute("UPDATE film SET n = 0 WHERE id = 2; UPDATE film SET n = 1 WHERE id = 2")
+    shop.look()
+    shop.execute("UPDATE film SET n = 70 WHERE id = 10")
+    shop.ingest("film", max_batches=1)  # reads row 10 again, as it is after the last update
+    shop.look()
+    assert shop.phases()["film"] == "catchup"
+    shop.settle("film")
+    titles = {row["id"]: row["title"] for row in shop.records("film") if row["title"]}
+    assert titles[10] == "one" * 2000
+    assert shop.held("film", ("n",)) == {2: (1,), 10: (70,)}

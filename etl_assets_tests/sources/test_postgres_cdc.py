@@ -422,3 +422,21 @@ def test_a_dropped_publication_is_an_error_until_the_table_may_be_copied_again(f
     films.declare(on_lost="copy")
     films.ingest()
     assert films.held() == films.films()
+
+
+def test_a_table_that_was_out_of_its_publication_for_a_time_is_lost_until_it_may_be_copied_again(films):
+    add(films, 1, 3)
+    films.ingest()
+    films.execute(
+        "ALTER PUBLICATION films DROP TABLE film",
+        "DELETE FROM film WHERE film_id = 1",
+        "ALTER PUBLICATION films ADD TABLE film",
+    )
+    for _ in range(2):
+        add(films, 4, 4)
+        with pytest.raises(SourceLost, match=r"may have left out changes of public\.film for a time"):
+            films.ingest()
+        films.execute("DELETE FROM film WHERE film_id = 4")
+    films.declare(on_lost="copy")
+    films.ingest()
+    assert films.held() == films.films()

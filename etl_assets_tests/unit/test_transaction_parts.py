@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from etl_assets.delta.log.entries import entry_path
 from etl_assets.delta.log.log_places import FACT, LogPlace, facts_after, notes_of, place_of, whole_version
+from etl_assets.errors import SourceLost
 from etl_assets.pipelines.postgres_cdc_spec import LSN_FIELD, SEQUENCE_FIELD
 from etl_assets.sources.captures.spool import Segment
 from etl_assets.sources.captures.spooled_changes import SpooledChanges, next_changes
 from etl_assets.sources.postgres_cdc.log_position import LogPosition
-from etl_assets.sources.postgres_cdc.table_changes import ReadUntil
+from etl_assets.sources.postgres_cdc.table_changes import ReadUntil, TableChanges
 from etl_assets.sources.postgres_cdc.transaction_parts import TransactionPart, log_facts
 from etl_assets_tests.sources.topics import today
 
@@ -89,6 +93,20 @@ def test_a_reading_that_goes_beyond_the_transaction_is_taken_up_to_its_end(tmp_p
     changes = next_changes(segments, position, max_records=1, max_transaction=2)
     assert staged(changes, tmp_path / "a") == [(50, 2), (50, 3), (55, 0)]
     assert changes.until == ReadUntil(lsn=60)
+
+
+def test_a_transaction_whose_rest_is_gone_is_named():
+    """Of the log there is another transaction at the place."""
+    read: Any = dict.fromkeys(("writer", "schema"))
+    table: Any = SimpleNamespace(name="public.item", oid=1)
+    part = TransactionPart(commit_lsn=0x50, sequence=6, number=2)
+    after = ReadUntil(lsn=0x40, part=part)
+    changes = TableChanges(**read, table=table, after=after, columns=None, max_transaction=3)
+    begin = struct.pack("!cqqi", b"B", 0x70, 0, 1)
+    end = struct.pack("!cBqqq", b"C", 0, 0x70, 0x78, 0)
+    message = r"the log has no more of the transaction at 0/50, of which public\.item has 2 parts"
+    with pytest.raises(SourceLost, match=message):
+        changes.read(lambda _: (each for each in (begin, end)), max_changes=1, max_bytes=1)
 
 
 def test_a_position_within_a_transaction_is_the_same_after_it_was_stored():

@@ -279,6 +279,8 @@ class CapturedTable:
                 part=position.part,
                 released_lsn=max(each.released_lsn, position.lsn),
                 rows_copied=max(each.rows_copied, position.copied),
+                # Rows that are read again after the copy may be newer than the log was at its end.
+                catchup_lsn=max(each.catchup_lsn, position.ahead_until_lsn),
             )
             if each.phase is TablePhase.DATA_SYNC and catchup:
                 return each.to(TablePhase.CATCHUP, catchup_lsn=catchup)
@@ -320,6 +322,7 @@ class CapturedTable:
             table = self._found()
         again = read_again(self.server, table, keys, folder, spooled[0].day)
         files += again.files
+        end = replace(end, ahead_until_lsn=max(end.ahead_until_lsn, again.place))
         if again.rows == len(keys):
             return end
         # A row that has another key again says so in the log before this place.

@@ -112,6 +112,7 @@ class CopiedRows:
             system=after.system,
             lsn=after.lsn,
             again_until_lsn=max(after.snapshot, after.again_until_lsn),
+            ahead_until_lsn=max(after.snapshot, after.ahead_until_lsn),
             copy_number=after.copy_number,
             copied=after.copied,
         )

@@ -23,6 +23,7 @@ from etl_assets.sources.captures.matched_tables import (
 from etl_assets.sources.captures.phases import TablePhase, TableRetry
 from etl_assets.sources.captures.table_declaration import table_declaration
 from etl_assets.sources.captures.table_states import CapturedTableState, StateChange, change_state
+from etl_assets.sources.postgres_cdc.membership import may_lack_changes, read_membership
 from etl_assets.sources.postgres_cdc.partitions import read_partitions
 from etl_assets.sources.postgres_cdc.server_state import PublicationState, read_publication_state
 from etl_assets.sources.postgres_cdc.source_table import find_source_table
@@ -208,13 +209,24 @@ class Discovery:
             )
             return "errored"
         partitions = read_partitions(session, _quoted(name))
-        after = replace(state, keys=keys, declaration=declaration, oid=oid, partitions=partitions.marks)
+        membership = read_membership(session, capture.publication, _quoted(name))
+        after = replace(
+            state,
+            keys=keys,
+            declaration=declaration,
+            oid=oid,
+            partitions=partitions.marks,
+            membership=membership,
+        )
         if before is None:
             self._store(None, after)
             return "added"
         if before.phase is TablePhase.LEFT or before.oid != oid:
             self._copy_again(after, since)
             return "added"
+        if before.membership is not None and may_lack_changes(before.membership, membership):
+            self._copy_again(after, since)
+            return "changed"
         if before.error is not None and before.error.retry is TableRetry.TIMED:
             after = after.to(before.error.before)
             self._store(before, after)
@@ -276,6 +288,7 @@ class Discovery:
                 declaration=found.declaration,
                 oid=found.oid,
                 partitions=found.partitions,
+                membership=found.membership,
             )
             return described.copied_again(since)
 
@@ -292,7 +305,11 @@ class Discovery:
             if each.version != before.version:
                 # Progress of a step: keep it, and take what discovery says of the table.
                 return replace(
-                    each, keys=after.keys, declaration=after.declaration, partitions=after.partitions
+                    each,
+                    keys=after.keys,
+                    declaration=after.declaration,
+                    partitions=after.partitions,
+                    membership=after.membership,
                 )
             return replace(after, version=each.version)
 

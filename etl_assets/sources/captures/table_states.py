@@ -7,7 +7,7 @@ Belongs here: the value, the interface of the store, and changes by compare-and-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Protocol
 
 from etl_assets.errors import CommitConflict, NotFound
@@ -70,6 +70,7 @@ class CapturedTableState:
         keys: Columns of the source that identify a row.
         declaration: The generated declaration; empty until one could be made.
         partitions: Marks of its partitions; None: they were not looked at.
+        membership: Marks of its membership in the publication; None: they were not looked at.
     """
 
     capture: str
@@ -90,6 +91,7 @@ class CapturedTableState:
     keys: tuple[str, ...] = ()
     declaration: Mapping[str, Any] = field(default_factory=dict)
     partitions: tuple[str, ...] | None = None
+    membership: tuple[str, ...] | None = None
 
     @property
     def keeps_changes(self) -> bool:
@@ -159,12 +161,15 @@ class CapturedTableState:
 
     @staticmethod
     def of(found: Mapping[str, Any]) -> CapturedTableState:
-        """Return the state of its JSON."""
-        given: dict[str, Any] = {**found, "phase": TablePhase(found["phase"]), "keys": tuple(found["keys"])}
+        """Return the state of its JSON. What a later release has added is left out."""
+        names = {each.name for each in fields(CapturedTableState)}
+        given: dict[str, Any] = {name: value for name, value in found.items() if name in names}
+        given |= {"phase": TablePhase(found["phase"]), "keys": tuple(found["keys"])}
+        for name in ("partitions", "membership"):
+            if (marks := found.get(name)) is not None:
+                given[name] = tuple(marks)
         if part := found.get("part"):
             given["part"] = TransactionPart(**part)
-        if (partitions := found.get("partitions")) is not None:
-            given["partitions"] = tuple(partitions)
         if error := dict(found["error"] or {}):
             retry, before = TableRetry(error.pop("retry")), TablePhase(error.pop("before"))
             given["error"] = TableError(**error, retry=retry, before=before)

@@ -227,6 +227,23 @@ class LogServer:
                 source=self.name,
             )
 
+    def expect_timeline(self, timeline: int, table: str) -> None:
+        """Expect that the session leads to the server that the reading of a table was planned on.
+
+        Args:
+            timeline: Its timeline; 0: it is not known.
+            table: The table, for the message.
+
+        Raises:
+            SourceUnavailable: a standby was promoted meanwhile.
+        """
+        if timeline and self.timeline() != timeline:
+            raise SourceUnavailable(
+                f"a standby of the connection {self.name} was promoted while {table} was read",
+                fix="nothing: the step is repeated, and looks at the new primary first",
+                source=self.name,
+            )
+
     def create_publication(self, table: str) -> None:
         """Create the publication for one table, whose name is quoted."""
         self.session.execute(

@@ -26,13 +26,13 @@ from etl_assets.errors import (
     SourceLost,
     SourceRefused,
     SourceSchemaChanged,
-    SourceUnavailable,
 )
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.pipelines.postgres_cdc_spec import MAX_TRANSACTION_RECORDS, OnLostLog
 from etl_assets.sources.postgres_cdc.log_position import LOG, LogPosition
 from etl_assets.sources.postgres_cdc.log_server import LogServer, publication_lost
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
+from etl_assets.sources.postgres_cdc.membership import may_lack_changes, membership_lost, read_membership
 from etl_assets.sources.postgres_cdc.partitions import Partitions, read_partitions
 from etl_assets.sources.postgres_cdc.rows_again import moved_rows, read_again
 from etl_assets.sources.postgres_cdc.source_table import (
@@ -111,7 +111,7 @@ class PostgresLog:
         assert begin is not None  # each range begins somewhere
         try:
             with self.server.asked():
-                self._expect_timeline(begin)
+                self.server.expect_timeline(begin.timeline, self.table)
                 table = self._found()
                 return (self._read_rows if begin.is_copying else self._read_log)(table, begin, wanted, folder)
         except EtlAssetsError:
@@ -152,13 +152,15 @@ class PostgresLog:
         """
         notes: tuple[str, ...] = ()
         if before is not None:
+            now = replace(  # read first: what changes after it was compared differs next time
+                before,
+                timeline=self.server.timeline(),
+                partitions=self._partitions(before).marks,
+                publication=self.server.publication_oid(),
+                membership=self._membership(),
+            )
             if (lost := self._lost(before)) is None:
-                return replace(
-                    before,
-                    timeline=self.server.timeline(),
-                    partitions=self._partitions(before).marks,
-                    publication=self.server.publication_oid(),
-                ), ()
+                return now, ()
             if self.on_lost is OnLostLog.FAIL:
                 raise self._log_is_gone(before, lost)
             notes = (f"{lost}; {self.table} is copied again",)
@@ -189,6 +191,7 @@ class PostgresLog:
                 empties=before is not None,
                 partitions=self._partitions(None).marks,
                 publication=self.server.publication_oid(),
+                membership=self._membership(),
                 columns=found.relation.columns if before is None else before.columns,
             ),
             notes,
@@ -239,22 +242,18 @@ class PostgresLog:
             return publication_lost(self.server.publication)
         if position.partitions and self._partitions(position).moved_rows(position.partitions):
             return f"rows of {self.table} came or went with its partitions, which the log does not have"
+        if position.membership is not None and may_lack_changes(position.membership, self._membership()):
+            return membership_lost(self.server.publication, self.table)
         return None
+
+    def _membership(self) -> tuple[str, ...]:
+        return read_membership(self.server.session, self.server.publication, quoted_table(self.table))
 
     def _partitions(self, position: LogPosition | None) -> Partitions:
         """Return the partitions of the table. One without any at a position never gets some."""
         if position is not None and position.partitions == ():
             return Partitions()
         return read_partitions(self.server.session, quoted_table(self.table))
-
-    def _expect_timeline(self, begin: LogPosition) -> None:
-        """Raise SourceUnavailable if the session leads to another server than the one of the plan."""
-        if begin.timeline and self.server.timeline() != begin.timeline:
-            raise SourceUnavailable(
-                f"a standby of the connection {self.server.name} was promoted while {self.table} was read",
-                fix="nothing: the step is repeated, and looks at the new primary first",
-                source=self.server.name,
-            )
 
     def _log_is_gone(self, position: LogPosition, lost: str) -> SourceLost:
         return SourceLost(
@@ -311,10 +310,12 @@ class PostgresLog:
                 system=begin.system,
                 lsn=begin.lsn,
                 again_until_lsn=place.lsn,
+                ahead_until_lsn=place.lsn,
                 timeline=begin.timeline,
                 columns=begin.columns,
                 partitions=begin.partitions,
                 publication=begin.publication,
+                membership=begin.membership,
             )
         else:
             end = replace(begin, after=after, snapshot=place.lsn, rows=number + rows, empties=False)
@@ -343,9 +344,7 @@ class PostgresLog:
     ) -> RangeRead:
         place = f"log/{lsn_text(begin.lsn)}" + (f"/{begin.part.number}" if begin.part is not None else "")
         writer = self._writer(table, wanted, folder, place)
-        most = wanted.details["max_records"]
-        limits = {"max_changes": most, "max_bytes": wanted.details["max_bytes"]}
-        after = ReadUntil(lsn=begin.lsn, part=begin.part)
+        limits = {"max_changes": wanted.details["max_records"], "max_bytes": wanted.details["max_bytes"]}
         changes = self._open.take(begin)
         if changes is not None:
             found = changes.go_on(writer, **limits)
@@ -353,16 +352,13 @@ class PostgresLog:
             changes = TableChanges(
                 writer=writer,
                 table=table,
-                after=after,
+                after=ReadUntil(lsn=begin.lsn, part=begin.part),
                 columns=begin.columns,
                 schema=self.schema,
                 max_transaction=self.max_transaction,
                 before_lsn=before_lsn,
             )
-            found = changes.read(self.server.messages(most), **limits)
-            if found == after:
-                # All of these had been read, and not confirmed: read beyond them.
-                found = changes.read(self.server.messages(None), **limits)
+            found = changes.read(self.server.messages, **limits)
         self.server.expect_publication(begin.publication)
         end = replace(begin, lsn=found.lsn, part=found.part, columns=changes.columns)
         if found.part is not None:
@@ -392,6 +388,7 @@ class PostgresLog:
             return end
         again = read_again(self.server, table, keys, folder, files[0].day)
         files += again.files
+        end = replace(end, ahead_until_lsn=max(end.ahead_until_lsn, again.place))
         if again.rows == len(keys):
             return end
         # A row that has another key again says so in the log before this place.

@@ -6,7 +6,7 @@ from (`log_server.py`), and files (`staged_changes.py`).
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -67,11 +67,13 @@ class TableChanges:
     _messages: Generator[m.Message] | None = field(default=None, init=False)
     _next: m.Message | None = field(default=None, init=False)
 
-    def read(self, data: Generator[bytes], *, max_changes: int, max_bytes: int) -> ReadUntil:
+    def read(
+        self, messages: Callable[[int | None], Generator[bytes]], *, max_changes: int, max_bytes: int
+    ) -> ReadUntil:
         """Write changes until there are so many, or no more transactions.
 
         Args:
-            data: Messages of whole transactions.
+            messages: Returns messages of whole transactions: about so many, or all there are.
             max_changes: After so many changes no other transaction is read.
             max_bytes: After so many bytes of their values no other transaction begins.
 
@@ -82,9 +84,14 @@ class TableChanges:
         Raises:
             SourceSchemaChanged: the pipeline does not take the columns of a transaction.
         """
-        self.close()
-        self._messages = _decoded(data)
-        return self._read(max_changes, max_bytes)
+        before = self.after
+        # If all of the first ones had been read, and not confirmed, it is read beyond them.
+        for most in (max_changes, None):
+            self.close()
+            self._messages = _decoded(messages(most))
+            if self._read(max_changes, max_bytes) != before:
+                break
+        return self.after
 
     def go_on(self, writer: StagedChangesWriter, *, max_changes: int, max_bytes: int) -> ReadUntil:
         """Write the next part of the transaction that the last reading ended in."""
