@@ -19,6 +19,7 @@ import pytest
 from deltalake import DeltaTable
 
 import etl_assets
+from etl_assets.captures import roll_back
 from etl_assets.delta.log.log_places import LogPlace, place_of, whole_version
 from etl_assets.failpoints import Failpoint
 from etl_assets.sources.postgres_cdc.log_position import LogPosition
@@ -181,6 +182,22 @@ def test_a_captured_table_takes_up_a_large_transaction_in_parts_whatever_is_kill
     assert parse_lsn(str(shop.confirmed())) > begin
 
 
+def test_parts_that_are_read_ahead_count_once_they_are_committed(shop: Captured):
+    commit_large(shop.execute, "item")
+    shop.execute("INSERT INTO item VALUES (7, 'after', 7)")
+    shop.ingest("item", max_batches=PARTS - 2)
+    # What follows on the last part is planned while that is stored.
+    shop.ingest_and_die("item", f"{Failpoint.TABLE_AFTER_COMMIT.value}@{CAPTURE}_item_source")
+    shop.ingest_and_die("item", f"{Failpoint.TABLE_BEFORE_COMMIT.value}@{CAPTURE}_item_source")
+    assert shop.states()["item"].released_lsn <= parse_lsn(str(shop.confirmed()))
+    shop.ingest("item")
+    shop.load("item")
+    assert shop.phases() == {"item": "ready"}
+    table = folder_of(shop.home, "shop_item")
+    assert rows_at(table, newest(table)) == shop.source("item")
+    expect_each_change_once(shop.records("item"))
+
+
 def test_a_spool_that_is_lost_within_a_transaction_is_read_again_and_nothing_counts_twice(shop: Captured):
     records, table = folder_of(shop.home, "shop_item_source"), folder_of(shop.home, "shop_item")
     since = newest(records)
@@ -268,14 +285,22 @@ def test_versions_of_a_mirrored_table_say_their_parts_in_every_domain(postgres_s
     followed.close()
 
 
-@pytest.mark.parametrize("added", ["copy", pytest.param("follow", marks=pytest.mark.full)])
-def test_a_column_that_comes_within_a_transaction(postgres_server, tmp_path, spark, added):
-    """With `copy` the table is copied again while it has a part of it, and the parts end with that."""
+@pytest.mark.parametrize(
+    "event",
+    [
+        "rollback",
+        pytest.param("column, copied", marks=pytest.mark.full),
+        pytest.param("column, followed", marks=pytest.mark.full),
+    ],
+)
+def test_another_copy_or_a_column_within_a_transaction(request, postgres_server, tmp_path, event):
+    """A copy ends the parts. The history has every change of theirs that came before it."""
+    spark, extra = (request.getfixturevalue("spark"), ", i") if "column" in event else (None, "")
     shop = Captured.create(
         postgres_server,
         tmp_path,
         **{"max_batch_records": BATCH, "max_transaction_records": PART, "history": True},
-        added_columns=added,
+        added_columns="follow" if event == "column, followed" else "copy",
     )
     make_table(shop.execute, "item")
     shop.discover()
@@ -287,9 +312,9 @@ def test_a_column_that_comes_within_a_transaction(postgres_server, tmp_path, spa
     shop.execute(
         "BEGIN",
         "INSERT INTO item SELECT i, 'old', i FROM generate_series(10, 4009) i",
-        "ALTER TABLE item ADD extra int",
-        "INSERT INTO item SELECT i, 'new', i, i FROM generate_series(5010, 7009) i",
-        "UPDATE item SET n = n + 1, extra = 1 WHERE id BETWEEN 10 AND 2009",
+        *(["ALTER TABLE item ADD extra int"] if "column" in event else []),
+        f"INSERT INTO item SELECT i, 'new', i{extra} FROM generate_series(5010, 7009) i",
+        "UPDATE item SET n = n + 1 WHERE id BETWEEN 10 AND 2009",
         "COMMIT",
     )
     shop.ingest("item", max_batches=1)
@@ -298,21 +323,26 @@ def test_a_column_that_comes_within_a_transaction(postgres_server, tmp_path, spa
     for folder, version in since.items():
         assert ends_within(folder)
         assert whole_version(folder, newest(folder)) == version
+    if event == "rollback":
+        roll_back(shop.settings, CAPTURE, "public.item", copies=True)
     shop.discover()
     shop.settle("item")
     shop.ingest("item")
     while shop.load("item", spark).commits or shop.load("item_history", spark).commits:
         pass
-    assert shop.states()["item"].copies == (1 if added == "copy" else 0)
+    assert shop.states()["item"].copies == (0 if event == "column, followed" else 1)
     assert shop.states()["item"].part is None
-    found = DeltaTable(str(table)).to_pyarrow_dataset().to_table(["id", "title", "n", "extra"])
-    assert {row["id"]: tuple(row.values())[1:] for row in found.to_pylist()} == shop.source("item")
+    found = DeltaTable(str(table)).to_pyarrow_dataset().to_table()
+    columns = [name for name in ("id", "title", "n", "extra") if name in found.column_names]
+    assert {
+        row[0]: row[1:] for row in zip(*(found.column(each).to_pylist() for each in columns), strict=True)
+    } == shop.source("item")
     for folder in since:
         assert whole_version(folder, newest(folder)) == newest(folder)
     changes = shop.home.rows("shop_item_history", ["lsn_in_source", "sequence_in_source"])
     places = Counter(tuple(row.values()) for row in changes)
     assert max(places.values()) == 1
-    if added == "follow":
+    if event == "column, followed":
         large = Counter(lsn for lsn, _ in places).most_common(1)[0]
         assert large[1] == 8_000
     shop.close()

@@ -48,11 +48,11 @@ def test_a_transaction_four_times_as_large_needs_no_more_memory(postgres_server,
             "COMMIT",
         )
         shop.discover()
-        # 2. The reader, and the steps of the records and of the table, each in a process of its own.
-        needed[times] = [peak_of(shop.home, each) for each in (_look, _ingest, _load)]
+        # 2. The reader, and the steps as a worker takes turns with them, each in a process of its own.
+        needed[times] = [peak_of(shop.home, each) for each in (_look, _take_turns)]
         assert len(shop.home.rows(f"{CAPTURE}_item")) == times * changes // 2 + 3
         shop.close()
-    for name, small, large in zip(("reader", "records", "table"), *needed.values(), strict=True):
+    for name, small, large in zip(("reader", "steps"), *needed.values(), strict=True):
         tell(f"a transaction of {changes:,} changes: {name} {small} MiB; of {4 * changes:,}: {large} MiB")
     for small, large in zip(*needed.values(), strict=True):
         assert large <= ALLOWED * small + MORE_MIB
@@ -82,10 +82,6 @@ def _look(home: Home) -> None:
     capture_reader(settings, find_capture(settings.home, CAPTURE)).look(at_once=True)
 
 
-def _ingest(home: Home) -> None:
-    captured.ingest(home, "item")
-
-
-def _load(home: Home) -> None:
-    while captured._run(home, f"{CAPTURE}_item", None).commits:
-        pass
+def _take_turns(home: Home) -> None:
+    while captured.ingest(home, "item", 1).commits:
+        captured._run(home, f"{CAPTURE}_item", None)

@@ -71,10 +71,7 @@ class CapturedTable:
         spool = self.reader.look()
         position = LogPosition.of(positions)
         with self._errors():
-            state = self._state()
-            if position is not None and position.part != state.part:
-                state = self._settle(position)  # a process has died after its commit
-            begin = self._next(position, spool, state, begins=True)
+            begin = self._next(position, spool, self._state(), begins=True)
         if begin is None:
             return None
         return ReadRange(

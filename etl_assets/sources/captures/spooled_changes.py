@@ -85,7 +85,10 @@ class SpooledChanges:
         ):
             for batch in stream:
                 rest = batch if begin is None else batch.filter(call("invert", _is_before(batch, begin)))
-                copy.write_batch(rest if end is None else rest.filter(_is_before(rest, end)))
+                if end is not None:
+                    rest = rest.filter(_is_before(rest, end))
+                if rest.num_rows:
+                    copy.write_batch(rest)
         return f"/{0 if begin is None else begin[1]}"
 
 
