@@ -227,6 +227,8 @@ class CapturedTable:
         with self.server.asked():
             table = self._found()
             row = self.server.session.execute(_ESTIMATE, [table.oid]).fetchone()
+            if before is not None:
+                self._expect_longer_log(max(before.read_until, self._state().catchup_lsn))
         total = -1 if row is None else row[0]
         with self.reader.alone():
             if not self._has_place():
@@ -247,6 +249,23 @@ class CapturedTable:
                 )
 
             return self._change(begun)
+
+    def _expect_longer_log(self, read_until: int) -> None:
+        """Expect that another copy has a later place in the log than the rows that were read before.
+
+        The log of a promoted standby may be shorter than that of its primary was: the former rows would seem
+        to be newer.
+        """
+        if self.server.end_lsn() <= read_until + 1:
+            self.server.write_message()  # an idle server's log gets longer too
+        if (end := self.server.end_lsn()) <= read_until + 1:
+            raise SourceUnavailable(
+                f"{self.table} has rows from {lsn_text(read_until)}, and the server's log ends at"
+                f" {lsn_text(end)}: a standby was promoted that lacks what was copied",
+                fix="nothing: the table is copied again once the log is longer; on an idle server"
+                " `SELECT pg_switch_wal()` makes it so",
+                source=self.table,
+            )
 
     def _found(self) -> SourceTable:
         return find_source_table(
