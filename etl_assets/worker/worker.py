@@ -232,7 +232,7 @@ class Worker:
         if not self._failures.ready([(looking := (source.name, None))]):
             return ()
         try:
-            found = look_at_source(feed, self._settings)
+            found = look_at_source(feed, self._settings, self._catalog)
         except (EtlAssetsError, OSError) as error:
             self._failed(source.name, (), {None: error})
             return ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -134,3 +135,10 @@ def test_a_table_is_in_error_before_its_changes_are_removed(tmp_path):
     (found,) = states.of_capture("shop")
     assert found.error is not None
     assert found.error.needs_copy
+
+
+def test_a_state_of_a_later_release_is_read_without_what_it_has_added():
+    state = CapturedTableState(
+        capture="shop", table="public.film", pipeline="shop_film", oid=5, keys=("id",), membership=("all/1",)
+    )
+    assert CapturedTableState.of({**json.loads(json.dumps(state.as_json())), "more": 1}) == state

@@ -7,7 +7,7 @@ Belongs here: the value, the interface of the store, and changes by compare-and-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Protocol
 
 from etl_assets.errors import CommitConflict, NotFound
@@ -157,8 +157,10 @@ class CapturedTableState:
 
     @staticmethod
     def of(found: Mapping[str, Any]) -> CapturedTableState:
-        """Return the state of its JSON."""
-        given: dict[str, Any] = {**found, "phase": TablePhase(found["phase"]), "keys": tuple(found["keys"])}
+        """Return the state of its JSON. What a later release has added is left out."""
+        names = {each.name for each in fields(CapturedTableState)}
+        given: dict[str, Any] = {name: value for name, value in found.items() if name in names}
+        given |= {"phase": TablePhase(found["phase"]), "keys": tuple(found["keys"])}
         for name in ("partitions", "membership"):
             if (marks := found.get(name)) is not None:
                 given[name] = tuple(marks)
