@@ -298,6 +298,28 @@ def test_changes_that_another_process_takes_away_meanwhile_let_the_step_be_repea
     assert shop.held("film") == shop.source("film")
 
 
+def test_a_step_that_slept_while_another_process_went_on_is_repeated(shop, monkeypatch):
+    shop.make_tables("film")
+    shop.discover()
+    shop.settle("film")
+    shop.execute("UPDATE film SET title = 'new' WHERE id = 2")
+    plan = CapturedTable.plan
+
+    def late(source, positions, **limits):
+        with monkeypatch.context() as others:
+            others.setattr(CapturedTable, "plan", plan)
+            shop.ingest("film")
+        return plan(source, positions, **limits)
+
+    with monkeypatch.context() as asleep:
+        asleep.setattr(CapturedTable, "plan", late)
+        with pytest.raises(SourceUnavailable, match="taken up by another process"):
+            shop.ingest("film")
+    assert shop.states()["film"].error is None
+    assert shop.ingest("film").commits == 0
+    assert shop.held("film") == shop.source("film")
+
+
 def test_a_run_ends_although_the_database_is_written_all_the_time(shop, monkeypatch):
     shop.make_tables("film", "actor")
     shop.discover()
