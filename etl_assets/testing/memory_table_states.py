@@ -12,11 +12,24 @@ class MemoryTableStates:
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], CapturedTableState] = {}
+        self._spools: dict[str, str] = {}
         self._lock = threading.Lock()
 
     def of_capture(self, capture: str) -> tuple[CapturedTableState, ...]:
         """Return the tables of a capture, by name."""
         return tuple(state for (of, _), state in sorted(self._found.items()) if of == capture)
+
+    def spool(self, capture: str) -> str:
+        """Return the spool from which the tables of a capture are served; empty: none is known."""
+        return self._spools.get(capture, "")
+
+    def take_spool(self, capture: str, before: str, spool: str) -> bool:
+        """Let a spool take the place of another one, if that is still there."""
+        with self._lock:
+            if self._spools.get(capture, "") != before:
+                return False
+            self._spools[capture] = spool
+            return True
 
     def put(self, state: CapturedTableState) -> bool:
         """Store a state if it follows the stored one."""

@@ -9,10 +9,12 @@ import datetime as dt
 import json
 import multiprocessing
 import os
+import shutil
 import uuid
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -47,12 +49,27 @@ class Captured:
     name: str
     session: psycopg.Connection
     home: Home
+    root: str = "data"
 
     @classmethod
     def create(
-        cls, server: PostgresServer, folder: Path, *, port: int | None = None, **capture: Any
+        cls,
+        server: PostgresServer,
+        folder: Path,
+        *,
+        port: int | None = None,
+        platform: Any = MappingProxyType({}),
+        **capture: Any,
     ) -> Captured:
-        """Make a database and an installation, which reaches it through another port if one is given."""
+        """Make a database and an installation, which reaches it through another port if one is given.
+
+        Args:
+            server: The server.
+            folder: Where the home folder is made.
+            port: The other port.
+            platform: More fields of the platform file.
+            capture: Fields of the capture.
+        """
         name = f"c{uuid.uuid4().hex[:10]}"
         with psycopg.connect(server.url, autocommit=True) as admin:
             admin.execute(f"CREATE DATABASE {name}".encode())
@@ -68,10 +85,27 @@ class Captured:
             "user": parts.username,
             "password": "${SHOP_PASSWORD}",
         }
-        home.begin(start_date=START.isoformat(), connections={"shop": connection}, pipelines={"built_in": []})
+        home.begin(
+            **{
+                "start_date": START.isoformat(),
+                "connections": {"shop": connection},
+                "pipelines": {"built_in": []},
+                **platform,
+            }
+        )
         found = cls(name, psycopg.connect(address, autocommit=True), home)
         found.declare(**capture)
         return found
+
+    def another(self, path: Path, root: str = "data") -> Captured:
+        """Return another installation of the same platform, as on a machine that takes over.
+
+        It has the declarations and nothing else of this home folder.
+        """
+        path.mkdir(parents=True)
+        shutil.copy(self.home.path / "platform.yaml", path)
+        shutil.copytree(self.home.path / "captures", path / "captures")
+        return Captured(self.name, self.session, Home(path=path), root)
 
     def declare(self, **more: Any) -> None:
         spec = {
@@ -169,12 +203,17 @@ class Captured:
 
     def try_to_die(self, table: str, failpoint: str, stage: str = "source") -> int | None:
         """Run the step of a stage of a table in a process that ends at a failpoint, if it comes there."""
-        process = _processes.Process(
+        process = self.begin(table, failpoint, stage)
+        process.join(100)
+        return process.exitcode
+
+    def begin(self, table: str, failpoint: str, stage: str = "source") -> multiprocessing.Process:
+        """Begin the step of a stage of a table in a process that comes to a failpoint."""
+        process: Any = _processes.Process(
             target=_die, args=(self.home.path, f"{table}_{stage}", os.environ["SHOP_PASSWORD"], failpoint)
         )
         process.start()
-        process.join(100)
-        return process.exitcode
+        return process
 
     def end_other_sessions(self) -> None:
         """End the server's processes of all sessions that make no changes, as an administrator may."""
@@ -188,7 +227,7 @@ class Captured:
         return {row[0]: row[1:] for row in self.session.execute(f"SELECT * FROM {table}".encode())}
 
     def records(self, table: str) -> list[dict[str, Any]]:
-        rows = self.home.rows(f"{CAPTURE}_{table}_source")
+        rows = self.home.rows(f"{CAPTURE}_{table}_source", root=self.root)
         return [json.loads(row["record"]) for row in sorted(rows, key=lambda row: row["offset"])]
 
     def held(self, table: str, columns: tuple[str, ...] = ("title", "n")) -> dict[Any, Any]:

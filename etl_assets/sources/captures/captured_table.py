@@ -180,7 +180,7 @@ class CapturedTable:
             if not self._has_place():
                 return None
             if begins:
-                begun = self._begin_copy(spool)
+                begun = self._begin_copy(spool, before)
                 if begun is None:
                     return None
                 state = begun
@@ -233,7 +233,7 @@ class CapturedTable:
         copying = [each for each in self.reader.tables() if each.phase is TablePhase.DATA_SYNC]
         return len(copying) < self.reader.capture.max_copies
 
-    def _begin_copy(self, spool: SpoolState) -> CapturedTableState | None:
+    def _begin_copy(self, spool: SpoolState, before: LogPosition | None) -> CapturedTableState | None:
         """Begin the copy if few enough tables are being copied; return None otherwise."""
         with self.server.asked():
             table = self._found()
@@ -249,6 +249,8 @@ class CapturedTable:
                 since = each.since_lsn or end
                 return each.to(
                     TablePhase.DATA_SYNC,
+                    # A table with a position that a lost control store does not know of is copied again.
+                    copies=each.copies if before is None else max(each.copies, before.copy_number + 1),
                     since_lsn=since,
                     released_lsn=max(each.released_lsn, since),
                     rows_total=total,

@@ -5,8 +5,10 @@ Belongs here: readers by the platform file. Does not belong here: reading.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,12 +23,24 @@ from etl_assets.sources.postgres_cdc.log_server import LogServer
 from etl_assets.sources.sql.connect import postgres_address
 
 if TYPE_CHECKING:
+    from etl_assets.control.store import ControlStore
     from etl_assets.pipelines.postgres_cdc_spec import PostgresCdcSource
     from etl_assets.settings import Settings
     from etl_assets.sources.captures.table_states import TableStates
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Store:
+    """A control store in PostgreSQL, and by which process and connection it was opened."""
+
+    store: ControlStore
+    by: tuple[int, object]
+
+
 _readers: dict[tuple[Path, str], CaptureReader] = {}
 _lock = threading.Lock()
+_stores: dict[Path, _Store] = {}
+_stores_lock = threading.Lock()
 
 
 def open_captured_table(
@@ -73,7 +87,7 @@ def capture_reader(settings: Settings, capture: CaptureSpec) -> CaptureReader:
                 reader.close()
             reader = _readers[key] = CaptureReader(
                 capture=capture,
-                server=_server(capture, settings),
+                server=_server(capture, settings, application=f"etl-assets {capture.slot}"[:63]),
                 states=table_states(settings),
                 spool=Spool(folder=spool_folder(settings.home, capture.name)),
             )
@@ -81,18 +95,29 @@ def capture_reader(settings: Settings, capture: CaptureSpec) -> CaptureReader:
 
 
 def close_readers(home: Path) -> None:
-    """Close this process's readers of an installation."""
+    """Close this process's readers of an installation, and its control store."""
     with _lock:
         for key in [each for each in _readers if each[0] == home]:
             _readers.pop(key).close()
+    with _stores_lock:
+        if (opened := _stores.pop(home, None)) is not None:
+            opened.store.close()
 
 
 def table_states(settings: Settings) -> TableStates:
-    """Return the store of the states of captured tables."""
+    """Return the store of the states of captured tables. A process opens a server's database once."""
     from etl_assets.control.capture_tables import StoredTableStates
     from etl_assets.control.store import open_store
 
-    return StoredTableStates(open_store(settings))
+    name = settings.control.connection
+    if name is None:
+        return StoredTableStates(open_store(settings))
+    opened = (os.getpid(), settings.connections.get(name))
+    with _stores_lock:
+        found = _stores.get(settings.home)
+        if found is None or found.by != opened:
+            found = _stores[settings.home] = _Store(store=open_store(settings), by=opened)
+    return StoredTableStates(found.store)
 
 
 def spool_folder(home: Path, capture: str) -> Path:
@@ -100,7 +125,7 @@ def spool_folder(home: Path, capture: str) -> Path:
     return home / "captured" / capture
 
 
-def _server(capture: CaptureSpec, settings: Settings) -> LogServer:
+def _server(capture: CaptureSpec, settings: Settings, *, application: str = "") -> LogServer:
     found = settings.connections.get(capture.connection)
     if not isinstance(found, PostgresConnection):
         raise SourceRefused(
@@ -114,6 +139,7 @@ def _server(capture: CaptureSpec, settings: Settings) -> LogServer:
         address=postgres_address(found),
         slot=capture.slot,
         publication=capture.publication,
+        application=application,
         failover=capture.failover,
         statement_timeout_seconds=found.statement_timeout_seconds,
     )

@@ -24,6 +24,7 @@ from etl_assets.sources.captures.phases import FOLLOWS_LOG, TablePhase
 from etl_assets.sources.captures.routed_changes import RoutedChanges
 from etl_assets.sources.captures.seen_tables import SeenTables
 from etl_assets.sources.captures.spool import Spool, SpoolState
+from etl_assets.sources.captures.spool_in_use import SpoolInUse
 from etl_assets.sources.captures.table_states import (
     CapturedTableState,
     StateChange,
@@ -65,11 +66,15 @@ class CaptureReader:
     is_replaced: bool = field(default=False, init=False)
     seen: SeenTables = field(init=False, repr=False, compare=False)
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
+    _in_use: SpoolInUse = field(init=False)
     _looked: float | None = field(default=None, init=False)
     _confirmed: tuple[Sequence[CapturedTableState], int, int] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.seen = SeenTables(self)
+        self._in_use = SpoolInUse(
+            capture=self.capture.name, spool=self.spool, states=self.states, server=self.server
+        )
 
     def look(self, *, at_once: bool = False) -> SpoolState:
         """Read what is new in the log, unless that was done a moment ago, and return where the reader is.
@@ -99,7 +104,7 @@ class CaptureReader:
                 except EtlAssetsError:
                     self.server.close()
                     raise
-            self._looked = self.clock()
+            self._looked, self._in_use.has_read = self.clock(), True
             return state
 
     @contextmanager
@@ -155,7 +160,7 @@ class CaptureReader:
         Raises:
             SourceRefused, SourceLost: as `look` says.
         """
-        state, slot, system = self.spool.state(), self.server.slot_state(), self.server.system()
+        slot, system = self.server.slot_state(), self.server.system()
         name = self.capture.slot
         if slot is not None and not slot.is_usable:
             raise SourceRefused(
@@ -163,7 +168,7 @@ class CaptureReader:
                 fix=f"name another slot in the capture {self.capture.name}",
                 source=self.server.name,
             )
-        if state is None:
+        if (state := self._in_use.state()) is None:
             return self._begin_spool(slot, system)
         if state.system != system:
             raise SourceRefused(
@@ -253,16 +258,15 @@ class CaptureReader:
 
     def _begin_at(self, lsn: int, system: str) -> SpoolState:
         timeline, publication = self.server.timeline(), self.server.publication_oid()
-        state = SpoolState(system=system, end_lsn=lsn, timeline=timeline, publication=publication)
+        state = SpoolState(
+            system=system, end_lsn=lsn, timeline=timeline, publication=publication, id=self._in_use.id
+        )
         self.spool.remove_beyond(lsn)
         self.spool.write_state(state)
         return state
 
     def _copy_again(self, table: CapturedTableState, lsn: int) -> None:
-        self._change(
-            table,
-            lambda each: each.copied_again(lsn),
-        )
+        self._change(table, lambda each: each.copied_again(lsn))
 
     def _change(self, table: CapturedTableState, change: StateChange) -> None:
         change_state(self.states, self.capture.name, table.table, change)
@@ -333,10 +337,7 @@ class CaptureReader:
 
         The state comes first: a table whose changes are gone must never look as if it had them all.
         """
-        self._change(
-            table,
-            lambda each: each.failed(error.message, error.fix, needs_copy=True),
-        )
+        self._change(table, lambda each: each.failed(error.message, error.fix, needs_copy=True))
         self.spool.remove(table.pipeline, until_lsn=_EVERYTHING)
 
     def _bound(self, tables: Sequence[CapturedTableState]) -> None:
@@ -375,7 +376,12 @@ class CaptureReader:
             if table.phase is TablePhase.CATCHUP and at.committed_lsn >= table.catchup_lsn:
                 self._change(
                     table,
-                    lambda each: each.to(TablePhase.READY) if each.phase is TablePhase.CATCHUP else each,
+                    lambda each, seen=table: (
+                        each.to(TablePhase.READY)
+                        if (each.phase, each.copies, each.catchup_lsn)
+                        == (seen.phase, seen.copies, seen.catchup_lsn)
+                        else each
+                    ),
                 )
         # What only the spool will have is noted before the server may forget it.
         for number, table in enumerate(tables):

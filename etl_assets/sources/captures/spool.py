@@ -64,6 +64,7 @@ class SpoolState:
         is_whole: Whether the last reading found nothing more.
         timeline: Timeline of the server's log; 0: it is not known.
         publication: OID of the publication; 0: it is not known.
+        id: Name of the spool, by which the control store knows it; empty: it is older than such names.
     """
 
     system: str
@@ -72,6 +73,7 @@ class SpoolState:
     is_whole: bool = True
     timeline: int = 0
     publication: int = 0
+    id: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -135,6 +137,7 @@ class Spool:
             is_whole=bool(found["is_whole"]),
             timeline=int(found.get("timeline", 0)),
             publication=int(found.get("publication", 0)),
+            id=str(found.get("id", "")),
         )
 
     def write_state(self, state: SpoolState) -> None:

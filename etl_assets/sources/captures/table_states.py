@@ -181,6 +181,23 @@ class TableStates(Protocol):
         """Return the tables of a capture, by name."""
         ...
 
+    def spool(self, capture: str) -> str:
+        """Return the spool from which the tables of a capture are served; empty: none is known."""
+        ...
+
+    def take_spool(self, capture: str, before: str, spool: str) -> bool:
+        """Let a spool take the place of another one.
+
+        Args:
+            capture: The capture.
+            before: The spool that it has, as `spool` says.
+            spool: The new one.
+
+        Returns:
+            Whether it was stored: not if another process was first.
+        """
+        ...
+
     def put(self, state: CapturedTableState) -> bool:
         """Store a state whose version is one more than the stored one; 1 for a new table.
 
