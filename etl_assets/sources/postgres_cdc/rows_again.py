@@ -161,7 +161,7 @@ def moved_rows(
 
 
 def _mark(key: str) -> str:
-    """Return what a position remembers of a key. If two keys have the same, a row is read in vain."""
+    """Return what a position remembers of a key. If two keys have the same, a row is read for nothing."""
     return f"{crc32(key.encode()):x}"
 
 
