@@ -211,3 +211,40 @@ def test_tables_whose_copy_may_have_more_than_the_promoted_standby_are_copied_ag
         assert shop.held(table) == shop.source(table)
     close_readers(shop.home.path)
     shop.session.close()
+
+
+def test_a_machine_that_takes_over_after_a_failover_knows_what_was_read(servers, postgres_server, tmp_path):
+    primary, standby = servers
+    shop = Captured.create(primary, tmp_path / "one", failover=True)
+    shop.share_control_store(postgres_server)
+    shop.make_tables("film", rows=50)
+    shop.discover()
+    shop.settle("film")
+    with psycopg.connect(standby.url, autocommit=True) as asked:
+        wait_for(lambda: is_kept(shop, asked), "the slot is on the standby", 120)
+    standby.stop()
+    shop.execute(
+        "ALTER SYSTEM RESET synchronized_standby_slots",
+        "SELECT pg_reload_conf()",
+        "UPDATE film SET title = 'lost' WHERE id = 3",
+    )
+    shop.ingest("film")
+    shop.look()
+    # The machine is lost with its spool, and the server with it.
+    other = shop.another(tmp_path / "two")
+    (tmp_path / "two" / "data").symlink_to(shop.home.path / "data")
+    primary.kill()
+    standby.start()
+    fail_over(primary, standby, shop, other)
+    other.execute("UPDATE film SET n = 0 WHERE id = 4", "SELECT pg_switch_wal()", "UPDATE film SET n = 1")
+    other.discover()
+    with pytest.raises(SourceLost, match="lacks transactions that were read"):
+        other.ingest("film")
+    other.declare(failover=True, on_lost="copy")
+    other.look()
+    other.settle("film")
+    other.ingest("film")
+    assert other.held("film") == other.source("film")
+    for each in (shop, other):
+        close_readers(each.home.path)
+        each.session.close()
