@@ -39,7 +39,7 @@ def segment(folder: Path, number: int, end_lsn: int, *changes: Change) -> Segmen
 
 def staged(changes: SpooledChanges, folder: Path) -> list[Change]:
     found: list[Change] = []
-    for each in changes.stage(folder, today(), "public.item"):
+    for each in changes.stage(folder, today()):
         with pa.OSFile(str(folder / each.name)) as file, pa.ipc.open_stream(file) as stream:
             for batch in stream:
                 # Records without any are not validated by columns, and Spark would take the part.

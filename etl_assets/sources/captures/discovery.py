@@ -158,7 +158,7 @@ class Discovery:
                 session.execute(f"COMMENT ON PUBLICATION {name} IS '{publication_mark(capture)}'".encode())
         else:
             self._expect_no_own_tables(found)
-            there = {each.name for each in found.tables}
+            there = {_requoted(each.name) for each in found.tables}
             new = [
                 each
                 for each, oid in matched.items()

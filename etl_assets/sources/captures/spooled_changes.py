@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.arrow_calls import call
-from etl_assets.errors import SourceUnavailable
 from etl_assets.pipelines.postgres_cdc_spec import LSN_FIELD, SEQUENCE_FIELD
 from etl_assets.sources.captures.spool import Segment
 from etl_assets.sources.postgres_cdc.staged import SUFFIX
@@ -46,24 +45,17 @@ class SpooledChanges:
     begin: Place | None = None
     end: Place | None = None
 
-    def stage(self, folder: Path, day: dt.date, table: str) -> list[StagedFile]:
+    def stage(self, folder: Path, day: dt.date) -> list[StagedFile]:
         """Copy the changes into staged files.
 
         Raises:
-            SourceUnavailable: another process has committed and removed them, or the table is copied again.
+            FileNotFoundError: another process has committed and removed them, or the table is copied again.
         """
         folder.mkdir(parents=True, exist_ok=True)
         files = []
         for number, each in enumerate(self.segments):
             name = f"log-{number:06d}{SUFFIX}"
-            try:
-                place = f"log/{each.path.stem}{self._copy(each, folder / name)}"
-            except FileNotFoundError as error:
-                raise SourceUnavailable(
-                    f"changes of {table} were taken up by another process, or the table is copied again",
-                    fix="nothing: the step is repeated, and goes on from the newest state",
-                    source=table,
-                ) from error
+            place = f"log/{each.path.stem}{self._copy(each, folder / name)}"
             files.append(StagedFile(day=day, name=name, place=place))
         return files
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from etl_assets.errors import CommitConflict, NotFound
 from etl_assets.sources.captures.phases import FOLLOWING, TablePhase, TableRetry
+from etl_assets.sources.captures.spool import KnownSpool
 from etl_assets.sources.postgres_cdc.transaction_parts import TransactionPart
 
 _TRIES = 50
@@ -185,6 +186,23 @@ class TableStates(Protocol):
 
     def of_capture(self, capture: str) -> tuple[CapturedTableState, ...]:
         """Return the tables of a capture, by name."""
+        ...
+
+    def spool(self, capture: str) -> KnownSpool | None:
+        """Return the spool from which the tables of a capture are served; None: none is known."""
+        ...
+
+    def put_spool(self, capture: str, before: KnownSpool | None, spool: KnownSpool) -> bool:
+        """Store a spool in the place of another one, or more about the same.
+
+        Args:
+            capture: The capture.
+            before: The spool that it has, as `spool` says.
+            spool: The new one.
+
+        Returns:
+            Whether it was stored: not if another process was first.
+        """
         ...
 
     def put(self, state: CapturedTableState) -> bool:

@@ -86,6 +86,7 @@ class LogServer:
         address: libpq's connection string; it is in no message.
         slot: Name of the slot.
         publication: Name of the publication.
+        application: Name of the session on the server; empty: the connection's.
         failover: Whether a slot that is made here is one that standbys keep in step, where the server can.
         statement_timeout_seconds: For one statement, by the server.
     """
@@ -94,6 +95,7 @@ class LogServer:
     address: str = field(repr=False)
     slot: str
     publication: str
+    application: str = ""
     failover: bool = False
     statement_timeout_seconds: float = 600.0
     _open: psycopg.Connection | None = field(default=None, init=False, repr=False)
@@ -110,6 +112,7 @@ class LogServer:
                 "statement_timeout": str(int(self.statement_timeout_seconds * 1_000)),
                 "idle_in_transaction_session_timeout": "0",
                 "search_path": "pg_catalog",
+                **({"application_name": self.application} if self.application else {}),
             }
             for name, value in settings.items():
                 self._open.execute("SELECT set_config(%s, %s, false)", [name, value])
@@ -197,6 +200,15 @@ class LogServer:
         session.execute(
             f"SELECT pg_create_logical_replication_slot(%s, %s{option})".encode(), [self.slot, OUTPUT_PLUGIN]
         )
+
+    def make_slot_again(self) -> LogSlot:
+        """Create the slot, in the place of one that is there, and return it."""
+        if self.slot_state() is not None:
+            self.drop_slot()
+        self.create_slot()
+        made = self.slot_state()
+        assert made is not None  # it has been made
+        return made
 
     def drop_slot(self) -> None:
         """Drop the slot."""
@@ -288,6 +300,13 @@ class LogServer:
                     size += len(data)
                     yield data
                 most = max(1, min(_FETCHED, 4 * most, _FETCHED_BYTES * len(rows) // size))
+
+    def end_sessions_of_others(self) -> None:
+        """End other sessions with the name of this one, and what their processes were about to do."""
+        self.session.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity WHERE pid <> pg_backend_pid()"
+            " AND usename = current_user AND application_name = current_setting('application_name')"
+        )
 
     def write_message(self) -> None:
         """Write a message into the log, so that there is a transaction to read and to confirm."""
