@@ -162,7 +162,8 @@ def test_a_captured_table_takes_up_a_large_transaction_in_parts_whatever_is_kill
             assert parse_lsn(str(shop.confirmed())) <= begin
     while (number := part_of(shop)) is None or number.number < PARTS - 1:
         assert shop.ingest("item", max_batches=1).commits
-    assert shop.states()["item"].part == number
+    # What a killed process has committed and not noted is noted after the next batch.
+    assert shop.states()["item"].part in (number, None)
     shop.look()
     assert parse_lsn(str(shop.confirmed())) <= begin
     shop.ingest("item", max_batches=1)
