@@ -91,6 +91,15 @@ class CaptureSpec(Spec):
             " copies it again, `follow` leaves null in rows until they change"
         ),
     ] = AddedColumns.COPY
+    keep_records: Annotated[
+        bool,
+        Field(
+            description=(
+                "`false` applies rows and changes to the tables as typed columns, and keeps no tables of"
+                " records: several times faster, but rows cannot be made again without another copy"
+            )
+        ),
+    ] = True
     max_copies: Annotated[
         int, Field(ge=1, le=100, description="tables that are copied at the same time; others wait")
     ] = 4

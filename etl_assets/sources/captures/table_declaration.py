@@ -55,6 +55,8 @@ def table_declaration(
         "columns": columns,
         "table": {"keys": [names[key] for key in table.keys]},
     }
+    if not capture.keep_records:
+        found["source"]["keep_records"] = False
     if capture.sinks:
         found["sinks"] = [dict(each) for each in capture.sinks]
     if capture.owners:
