@@ -47,6 +47,7 @@ class Captured:
     name: str
     session: psycopg.Connection
     home: Home
+    keeps_records: bool = True
 
     @classmethod
     def create(
@@ -69,7 +70,8 @@ class Captured:
             "password": "${SHOP_PASSWORD}",
         }
         home.begin(start_date=START.isoformat(), connections={"shop": connection}, pipelines={"built_in": []})
-        found = cls(name, psycopg.connect(address, autocommit=True), home)
+        keeps_records = capture.get("keep_records", True)
+        found = cls(name, psycopg.connect(address, autocommit=True), home, keeps_records)
         found.declare(**capture)
         return found
 
@@ -111,7 +113,11 @@ class Captured:
         return {name: state.phase.value for name, state in self.states().items()}
 
     def ingest(self, table: str, max_batches: int | None = None) -> StepReport:
-        return ingest(self.home, table, max_batches)
+        return _run(self.home, self.read_into(table), max_batches)
+
+    def read_into(self, table: str) -> str:
+        """The table that a table's log is read into."""
+        return f"{CAPTURE}_{table}_source" if self.keeps_records else f"{CAPTURE}_{table}"
 
     def load(self, table: str, spark: Any = None) -> StepReport:
         """Run the step that makes the rows of a table, in this process."""
@@ -124,14 +130,14 @@ class Captured:
 
     def opened(self, table: str) -> RangeSource:
         """The source of a table, as the step opens it."""
-        name = f"{CAPTURE}_{table}_source"
+        name = self.read_into(table)
         domain = place(self.settings.placement(), name)
         ranges = source_of(domain.catalog.stage(name), self.settings, domain).ranges
         assert ranges is not None  # it reads a log
         return ranges.open()
 
     def positions(self, table: str) -> Positions:
-        name = f"{CAPTURE}_{table}_source"
+        name = self.read_into(table)
         return read_positions(platform_table(name, place(self.settings.placement(), name)))
 
     @property
@@ -163,7 +169,8 @@ class Captured:
     def try_to_die(self, table: str, failpoint: str) -> int | None:
         """Run the step of a table in a process that ends at a failpoint, if it comes there."""
         process = _processes.Process(
-            target=_ingest, args=(self.home.path, table, os.environ["SHOP_PASSWORD"], failpoint)
+            target=_ingest,
+            args=(self.home.path, self.read_into(table), os.environ["SHOP_PASSWORD"], failpoint),
         )
         process.start()
         process.join(100)
@@ -233,8 +240,8 @@ def _run(home: Home, name: str, max_batches: int | None, spark: Any = None) -> S
     return domain.catalog.stage(name).build_step(arguments).run([today()])
 
 
-def _ingest(home: Path, table: str, password: str, failpoint: str) -> None:
+def _ingest(home: Path, name: str, password: str, failpoint: str) -> None:
     os.environ["SHOP_PASSWORD"] = password
     os.environ["ETL_ASSETS_FAILPOINT"] = failpoint
-    ingest(Home(path=home), table, max_batches=3)
+    _run(Home(path=home), name, max_batches=3)
     os._exit(SURVIVED)
