@@ -5,6 +5,8 @@ its sinks.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from etl_assets.ingest.build_step import ingest_files
@@ -12,6 +14,7 @@ from etl_assets.ingest.open_source import source_opener
 from etl_assets.pipelines.declared import DeclaredTables
 from etl_assets.pipelines.pipeline import FindHistory, FindTraced, Pipeline
 from etl_assets.pipelines.placement_class import PlacementClass
+from etl_assets.pipelines.postgres_cdc_spec import PostgresCdcSource
 from etl_assets.pipelines.stage import BuildStep, OpenSource, Stage
 from etl_assets.pipelines.table_owners import followed, lookups
 from etl_assets.pipelines.undo_policy import UndoPolicy
@@ -131,10 +134,18 @@ def _ingest(tables: DeclaredTables) -> BuildStep:
 
 
 def _load(tables: DeclaredTables) -> BuildStep:
+    source = tables.spec.source
+
     def build(arguments: StepArguments) -> Step:
         from etl_assets.steps.load_table import LoadTable
 
-        return LoadTable(context=arguments.context, mode=arguments.mode, tables=tables)
+        step = LoadTable(context=arguments.context, mode=arguments.mode, tables=tables)
+        if not isinstance(source, PostgresCdcSource) or source.capture is None:
+            return step
+        from etl_assets.sources.captures.connect import knows_all_columns
+
+        knows = partial(knows_all_columns, source, tables.spec.columns, arguments.settings)
+        return replace(step, has_all_columns=knows)
 
     return build
 

@@ -31,7 +31,7 @@ from etl_assets.sources.positions import read_positions
 from etl_assets.sources.ranges import Positions, RangeSource
 from etl_assets.stack.postgres import PostgresServer
 from etl_assets.steps.placing import place
-from etl_assets.steps.step import ReadMode, StepArguments, StepContext, StepReport, platform_table
+from etl_assets.steps.step import ReadMode, Step, StepArguments, StepContext, StepReport, platform_table
 from etl_assets_tests.commands.home import Home
 from etl_assets_tests.sources.topics import START, SURVIVED, no_session, today
 
@@ -87,6 +87,13 @@ class Captured:
         folder = self.home.path / "captures"
         folder.mkdir(exist_ok=True)
         (folder / f"{CAPTURE}.yaml").write_text(json.dumps(spec), "utf-8")
+
+    def allow_steps(self, most: int) -> None:
+        """Let no more steps than some use the connection at the same time."""
+        path = self.home.path / "platform.yaml"
+        content = json.loads(path.read_text("utf-8"))
+        content["connections"]["shop"]["max_concurrency"] = most
+        path.write_text(json.dumps(content), "utf-8")
 
     @property
     def settings(self) -> Settings:
@@ -226,6 +233,11 @@ def ingest(home: Home, table: str, max_batches: int | None = None) -> StepReport
 
 
 def _run(home: Home, name: str, max_batches: int | None, spark: Any = None) -> StepReport:
+    return step_of(home, name, max_batches, spark).run([today()])
+
+
+def step_of(home: Home, name: str, max_batches: int | None = None, spark: Any = None) -> Step:
+    """Return a step with the definitions as they are now."""
     settings = settings_of(home)
     domain = place(settings.placement(), name)
     context = StepContext(
@@ -237,7 +249,7 @@ def _run(home: Home, name: str, max_batches: int | None, spark: Any = None) -> S
     arguments = StepArguments(
         settings=settings, context=context, mode=ReadMode.INCREMENTAL, max_batches=max_batches
     )
-    return domain.catalog.stage(name).build_step(arguments).run([today()])
+    return domain.catalog.stage(name).build_step(arguments)
 
 
 def _ingest(home: Path, name: str, password: str, failpoint: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from etl_assets.sources.captures.discovery import Discovery
 from etl_assets.sources.captures.table_states import change_state
-from etl_assets_tests.sources.captured import Captured
+from etl_assets_tests.sources.captured import Captured, step_of
 
 
 @pytest.fixture
@@ -62,6 +62,21 @@ def test_a_process_that_does_not_know_a_new_column_reads_nothing_of_the_table(sh
         assert before.plan(positions, max_bytes=1 << 20, max_records=1_000) is None
         with closing(shop.opened("film")) as after:
             assert after.plan(positions, max_bytes=1 << 20, max_records=1_000) is not None
+
+
+def test_a_process_that_does_not_know_a_new_column_loads_nothing_of_a_new_copy(shop, spark):
+    shop.make_tables("film")
+    shop.discover()
+    shop.settle("film")
+    shop.load("film")
+    before = step_of(shop.home, "shop_film", spark=spark)
+    shop.execute("ALTER TABLE film ADD note int DEFAULT 7")
+    shop.discover()
+    shop.settle("film")
+    assert before.run([]).commits == 0
+    shop.load("film", spark)
+    assert before.run([]).commits == 0
+    assert {row["id"]: row["note"] for row in shop.home.rows("shop_film")} == {1: 7, 2: 7, 3: 7}
 
 
 def test_a_table_is_copied_again_although_its_step_goes_on_meanwhile(shop, monkeypatch):

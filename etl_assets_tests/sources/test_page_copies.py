@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from etl_assets.errors import SourceUnavailable
 from etl_assets.failpoints import Failpoint
 from etl_assets.sources.captures import copied_rows
+from etl_assets.sources.captures.copied_rows import CopiedRows
 from etl_assets.sources.positions import read_positions
 from etl_assets.sources.postgres_cdc import page_copy
+from etl_assets.sources.postgres_cdc.table_copy import TableCopy
 from etl_assets.steps.placing import place
 from etl_assets.steps.step import platform_table
 from etl_assets_tests.sources.captured import Captured
@@ -117,11 +123,64 @@ def test_files_that_are_replaced_before_the_first_row_is_read_stop_the_batch(sho
         return found
 
     monkeypatch.setattr(copied_rows, "read_heap_files", rewrites)
-    with pytest.raises(copied_rows.SourceUnavailable, match="were replaced while a batch"):
+    with pytest.raises(SourceUnavailable, match="were replaced while a batch"):
         shop.ingest("film")
     assert shop.phases() == {"film": "data_sync"}
     shop.settle("film")
     assert len(shop.held("film")) == 300
+
+
+@pytest.mark.parametrize("statement", ["ALTER TABLE film ALTER n TYPE bigint", "VACUUM FULL film"])
+def test_files_that_are_replaced_stop_a_batch_by_keys_too(shop, monkeypatch, statement):
+    shop.execute(
+        "CREATE TABLE film (id bigint PRIMARY KEY, title text, n int)",  # the log may lack long titles
+        "INSERT INTO film SELECT i, 'film ' || i, i FROM generate_series(1, 50) i",
+    )
+    shop.discover()
+    snapshot, done = TableCopy.snapshot_lsn, []
+
+    def rewritten_after(copy, *given):
+        found = snapshot(copy, *given)
+        if not done:
+            shop.execute(statement)
+            done.append(found)
+        return found
+
+    monkeypatch.setattr(TableCopy, "snapshot_lsn", rewritten_after)
+    with pytest.raises(SourceUnavailable, match="were replaced while a batch"):
+        shop.ingest("film")
+    assert shop.records("film") == []
+    shop.settle("film")
+    assert shop.held("film") == shop.source("film")
+
+
+def test_parallel_copies_use_no_more_than_the_slots_of_their_connection(shop, monkeypatch):
+    names = [f"t{number}" for number in range(4)]
+    shop.make_tables(*names, rows=20)
+    shop.allow_steps(2)
+    shop.declare(max_copies=4, read_sessions=2)
+    shop.discover()
+    at_work, most, lock, write = [0], [0], threading.Lock(), CopiedRows.write
+
+    def counted(rows, *given):
+        with lock:
+            at_work[0] += 1
+            most[0] = max(most[0], at_work[0])
+        time.sleep(0.2)  # so that copies meet
+        try:
+            return write(rows, *given)
+        finally:
+            with lock:
+                at_work[0] -= 1
+
+    monkeypatch.setattr(CopiedRows, "write", counted)
+    with ThreadPoolExecutor(4) as threads:
+        assert all(each.commits for each in threads.map(shop.ingest, names))
+    assert most == [2]
+    monkeypatch.undo()
+    shop.settle(*names)
+    for name in names:
+        assert shop.held(name) == shop.source(name)
 
 
 def test_a_partitioned_table_is_copied_by_its_partitions(shop):

@@ -372,3 +372,39 @@ def _ingest_after_first_range(films: Followed, statement: str) -> None:
     films.ingest_and_die(f"{Failpoint.TABLE_AFTER_COMMIT}@{SOURCE}")
     films.execute(statement)
     films.ingest()
+
+
+def test_a_partitioned_table_is_followed_and_copied_again_where_rows_came_with_a_partition(films):
+    films.execute(
+        "DROP TABLE film",
+        "CREATE TABLE film (film_id int8 PRIMARY KEY, title text, rating text) PARTITION BY RANGE (film_id)",
+        "CREATE TABLE film_low PARTITION OF film FOR VALUES FROM (0) TO (100)",
+        "CREATE PUBLICATION other FOR TABLE film",
+    )
+    films.declare(publication="other")
+    with pytest.raises(SourceRefused, match="as those of its partitions") as refused:
+        films.ingest()
+    films.execute(refused.value.fix)
+    add(films, 1, 3)
+    films.ingest()
+    films.execute(
+        "CREATE TABLE film_high PARTITION OF film FOR VALUES FROM (100) TO (200)",
+        "UPDATE film SET film_id = 103 WHERE film_id = 3",
+    )
+    films.ingest()
+    assert films.held() == films.films()
+    films.execute(
+        "CREATE TABLE film_top (LIKE film INCLUDING INDEXES)",
+        "INSERT INTO film_top VALUES (201, 'top', 'R')",
+        "ALTER TABLE film ATTACH PARTITION film_top FOR VALUES FROM (200) TO (300)",
+    )
+    with pytest.raises(SourceLost, match=r"rows of public\.film came or went with its partitions"):
+        films.ingest()
+    films.declare(publication="other", on_lost="copy")
+    films.ingest()
+    assert films.held() == films.films()
+    films.execute("DROP TABLE film_low")
+    films.ingest()
+    assert films.held() == films.films()
+    assert set(films.held()) == {103, 201}
+    assert films.ingest().commits == 0

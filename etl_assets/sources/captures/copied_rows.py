@@ -13,7 +13,6 @@ import datetime as dt
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from etl_assets.errors import SourceUnavailable
 from etl_assets.sources.postgres_cdc.heap_pages import (
     HeapFiles,
     PagePosition,
@@ -27,7 +26,7 @@ from etl_assets.sources.postgres_cdc.lsn import lsn_text
 from etl_assets.sources.postgres_cdc.page_copy import PageCopy
 from etl_assets.sources.postgres_cdc.source_table import SourceTable
 from etl_assets.sources.postgres_cdc.staged_changes import StagedChangesWriter
-from etl_assets.sources.postgres_cdc.table_copy import TableCopy
+from etl_assets.sources.postgres_cdc.table_copy import TableCopy, files_were_replaced
 from etl_assets.sources.ranges import ReadRange, StagedFile
 
 
@@ -56,7 +55,7 @@ class CopiedRows:
         day = dt.date.fromisoformat(wanted.details["day"])
         heap = self._heap(table, begin)
         # 1. Place the rows directly before the first commit that their snapshot does not have.
-        place = self.copy.snapshot_lsn() - 1
+        place = self.copy.snapshot_lsn(table) - 1
         number = begin.rows if place == begin.snapshot else 0
         writer = StagedChangesWriter(
             self.server.session,
@@ -104,11 +103,7 @@ class CopiedRows:
         found = read_heap_files(self.server.session, table.oid)
         if found is None or found.identity != heap.identity:
             self.copy.release()
-            raise SourceUnavailable(
-                f"the files of {table.name} were replaced while a batch of its copy began",
-                fix="nothing: the step is repeated",
-                source=self.server.name,
-            )
+            raise files_were_replaced(table, self.server.name)
 
     def _completed(self, after: LogPosition) -> LogPosition:
         self.copy.release()

@@ -23,6 +23,7 @@ from etl_assets.sources.captures.matched_tables import (
 from etl_assets.sources.captures.phases import TablePhase, TableRetry
 from etl_assets.sources.captures.table_declaration import table_declaration
 from etl_assets.sources.captures.table_states import CapturedTableState, StateChange, change_state
+from etl_assets.sources.postgres_cdc.partitions import read_partitions
 from etl_assets.sources.postgres_cdc.server_state import PublicationState, read_publication_state
 from etl_assets.sources.postgres_cdc.source_table import find_source_table
 from etl_assets.sources.postgres_cdc.type_catalog import read_types
@@ -157,7 +158,11 @@ class Discovery:
         else:
             self._expect_no_own_tables(found)
             there = {each.name for each in found.tables}
-            new = [each for each in matched if each not in known and _quoted(each) not in there]
+            new = [
+                each
+                for each, oid in matched.items()
+                if (each not in known or known[each].oid != oid) and _quoted(each) not in there
+            ]
             if is_made_here(session, capture):
                 for each in new:
                     session.execute(f"ALTER PUBLICATION {name} ADD TABLE {_quoted(each)}".encode())
@@ -192,7 +197,7 @@ class Discovery:
             released_lsn=since,
         )
         try:
-            keys, declaration = self._described(session, capture, state)
+            keys, declaration = self._described(session, capture, replace(state, oid=oid))
         except SourceRefused as error:
             if state.error is not None and state.error.reason == error.message:
                 return ""
@@ -202,8 +207,8 @@ class Discovery:
                 before, replace(state, oid=oid).failed(error.message, error.fix, retry, needs_copy=needs_copy)
             )
             return "errored"
-        same = (state.keys, state.declaration, state.oid) == (keys, declaration, oid)
-        after = replace(state, keys=keys, declaration=declaration, oid=oid)
+        partitions = read_partitions(session, _quoted(name))
+        after = replace(state, keys=keys, declaration=declaration, oid=oid, partitions=partitions.marks)
         if before is None:
             self._store(None, after)
             return "added"
@@ -214,7 +219,11 @@ class Discovery:
             after = after.to(before.error.before)
             self._store(before, after)
             return "added"
-        if same:
+        if before.partitions is not None and partitions.moved_rows(before.partitions):
+            self._copy_again(after, since)
+            return "changed"
+        if (state.keys, state.declaration) == (keys, declaration):
+            self._store(before, after)
             return ""
         if after.has_columns_beside(before.columns) and capture.added_columns is AddedColumns.COPY:
             # Changes since the column was added may have lost their values, and the log never had the
@@ -261,7 +270,13 @@ class Discovery:
         """
 
         def change(each: CapturedTableState) -> CapturedTableState:
-            described = replace(each, keys=found.keys, declaration=found.declaration, oid=found.oid)
+            described = replace(
+                each,
+                keys=found.keys,
+                declaration=found.declaration,
+                oid=found.oid,
+                partitions=found.partitions,
+            )
             return described.copied_again(since)
 
         self._change(found, change)
@@ -276,7 +291,9 @@ class Discovery:
         def change(each: CapturedTableState) -> CapturedTableState:
             if each.version != before.version:
                 # Progress of a step: keep it, and take what discovery says of the table.
-                return replace(each, keys=after.keys, declaration=after.declaration)
+                return replace(
+                    each, keys=after.keys, declaration=after.declaration, partitions=after.partitions
+                )
             return replace(after, version=each.version)
 
         self._change(before, change)

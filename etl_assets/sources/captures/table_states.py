@@ -67,6 +67,7 @@ class CapturedTableState:
         error: In ERRORED: why.
         keys: Columns of the source that identify a row.
         declaration: The generated declaration; empty until one could be made.
+        partitions: Marks of its partitions; None: they were not looked at.
     """
 
     capture: str
@@ -85,6 +86,7 @@ class CapturedTableState:
     error: TableError | None = None
     keys: tuple[str, ...] = ()
     declaration: Mapping[str, Any] = field(default_factory=dict)
+    partitions: tuple[str, ...] | None = None
 
     @property
     def keeps_changes(self) -> bool:
@@ -155,6 +157,8 @@ class CapturedTableState:
     def of(found: Mapping[str, Any]) -> CapturedTableState:
         """Return the state of its JSON."""
         given: dict[str, Any] = {**found, "phase": TablePhase(found["phase"]), "keys": tuple(found["keys"])}
+        if (partitions := found.get("partitions")) is not None:
+            given["partitions"] = tuple(partitions)
         if error := dict(found["error"] or {}):
             retry, before = TableRetry(error.pop("retry")), TablePhase(error.pop("before"))
             given["error"] = TableError(**error, retry=retry, before=before)

@@ -35,6 +35,14 @@ WHERE c.oid IN (SELECT relid FROM pg_partition_tree(%s) WHERE isleaf)
 ORDER BY c.oid
 """
 
+_FILE_NUMBERS = """
+WITH RECURSIVE of_table (oid) AS (
+    SELECT %s::oid
+    UNION SELECT i.inhrelid FROM pg_catalog.pg_inherits AS i JOIN of_table AS t ON i.inhparent = t.oid
+)
+SELECT string_agg(oid::text || '/' || coalesce(pg_relation_filenode(oid), 0), ',' ORDER BY oid) FROM of_table
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeapFile:
@@ -117,6 +125,13 @@ def read_heap_files(session: psycopg.Connection, oid: int) -> HeapFiles | None:
         files=tuple(HeapFile(name=name, pages=pages) for name, _, pages, *_ in rows),
         rows_per_page=rows[0][3] // _FEWEST_BYTES,
     )
+
+
+def read_file_numbers(session: psycopg.Connection, oid: int) -> str:
+    """Return what changes where the rows of a table, or of tables below it, are written into other files."""
+    row = session.execute(_FILE_NUMBERS.encode(), [oid]).fetchone()
+    assert row is not None  # an aggregate has one row
+    return row[0]
 
 
 def sampled_rows_per_page(session: psycopg.Connection, ranges: Sequence[PageRange]) -> float:

@@ -35,6 +35,7 @@ class LogPosition:
         copied: Of a captured table: rows that the copy has read.
         timeline: Timeline of the server's log; 0: it is not known.
         columns: The columns of the table that were taken last; None: it is not known.
+        partitions: Marks of the table's partitions; None: they are not known, or of a captured table.
     """
 
     system: str
@@ -50,6 +51,7 @@ class LogPosition:
     copied: int = 0
     timeline: int = 0
     columns: Columns | None = None
+    partitions: tuple[str, ...] | None = None
 
     @property
     def read_until(self) -> int:
@@ -67,6 +69,8 @@ class LogPosition:
             found["again_until"] = lsn_text(self.again_until_lsn)
         if self.columns is not None:
             found["columns"] = [[c.name, c.type_oid, c.type_modifier, c.is_key] for c in self.columns]
+        if self.partitions is not None:
+            found["partitions"] = list(self.partitions)
         if self.is_copying:
             found["copy"] = {
                 "after": None if self.after is None else list(self.after),
@@ -99,6 +103,7 @@ class LogPosition:
             copied=found.get("copied", 0),
             timeline=found.get("timeline", 0),
             columns=None if columns is None else tuple(RelationColumn(*each) for each in columns),
+            partitions=tuple(found["partitions"]) if "partitions" in found else None,
         )
 
 

@@ -202,7 +202,10 @@ class LogServer:
 
     def create_publication(self, table: str) -> None:
         """Create the publication for one table, whose name is quoted."""
-        self.session.execute(f"CREATE PUBLICATION {quoted(self.publication)} FOR TABLE {table}".encode())
+        self.session.execute(
+            f"CREATE PUBLICATION {quoted(self.publication)} FOR TABLE {table}"
+            " WITH (publish_via_partition_root = true)".encode()
+        )
 
     def end_lsn(self) -> int:
         """Return the end of the log."""

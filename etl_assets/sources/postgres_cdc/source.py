@@ -32,6 +32,7 @@ from etl_assets.pipelines.postgres_cdc_spec import OnLostLog
 from etl_assets.sources.postgres_cdc.log_position import LOG, LogPosition
 from etl_assets.sources.postgres_cdc.log_server import LogServer
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
+from etl_assets.sources.postgres_cdc.partitions import Partitions, read_partitions
 from etl_assets.sources.postgres_cdc.rows_again import moved_rows, read_again
 from etl_assets.sources.postgres_cdc.source_table import (
     SourceTable,
@@ -145,7 +146,9 @@ class PostgresLog:
         notes: tuple[str, ...] = ()
         if before is not None:
             if (lost := self._lost(before)) is None:
-                return replace(before, timeline=self.server.timeline()), ()
+                return replace(
+                    before, timeline=self.server.timeline(), partitions=self._partitions(before).marks
+                ), ()
             if self.on_lost is OnLostLog.FAIL:
                 raise self._log_is_gone(before, lost)
             notes = (f"{lost}; {self.table} is copied again",)
@@ -174,6 +177,7 @@ class PostgresLog:
                 is_copying=True,
                 timeline=self.server.timeline(),
                 empties=before is not None,
+                partitions=self._partitions(None).marks,
                 columns=found.relation.columns if before is None else before.columns,
             ),
             notes,
@@ -220,7 +224,15 @@ class PostgresLog:
         if slot.confirmed_lsn > position.lsn:
             moved = lsn_text(slot.confirmed_lsn)
             return f"another reader moved the slot {self.server.slot} on to {moved}"
+        if position.partitions and self._partitions(position).moved_rows(position.partitions):
+            return f"rows of {self.table} came or went with its partitions, which the log does not have"
         return None
+
+    def _partitions(self, position: LogPosition | None) -> Partitions:
+        """Return the partitions of the table. One without any at a position never gets some."""
+        if position is not None and position.partitions == ():
+            return Partitions()
+        return read_partitions(self.server.session, quoted_table(self.table))
 
     def _expect_timeline(self, begin: LogPosition) -> None:
         """Raise SourceUnavailable if the session leads to another server than the one of the plan."""
@@ -265,7 +277,7 @@ class PostgresLog:
         self, table: SourceTable, begin: LogPosition, wanted: ReadRange, folder: Path
     ) -> RangeRead:
         # 1. Place the rows directly before the first commit that their snapshot does not have.
-        place = self._copy.snapshot_lsn() - 1
+        place = self._copy.snapshot_lsn(table) - 1
         number = begin.rows if place == begin.snapshot else 0
         writer = self._writer(table, wanted, folder, f"copy/{lsn_text(place)}/{number}")
         why = self.schema.quarantined(begin.columns, table.relation.columns, 0)
@@ -286,6 +298,7 @@ class PostgresLog:
                 again_until_lsn=place,
                 timeline=begin.timeline,
                 columns=begin.columns,
+                partitions=begin.partitions,
             )
         else:
             end = replace(begin, after=after, snapshot=place, rows=number + rows, empties=False)

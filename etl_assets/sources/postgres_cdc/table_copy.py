@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from etl_assets.errors import SourceUnavailable
+from etl_assets.sources.postgres_cdc.heap_pages import read_file_numbers
 from etl_assets.sources.postgres_cdc.log_server import LogServer
 from etl_assets.sources.postgres_cdc.lsn import parse_lsn
 from etl_assets.sources.postgres_cdc.source_table import SourceTable
@@ -42,18 +44,24 @@ class TableCopy:
 
     server: LogServer
     _lsn: int | None = field(default=None, init=False)
+    _file_numbers: str | None = field(default=None, init=False)
+    """The files of the table before the snapshot; None: nobody wants to know."""
 
-    def snapshot_lsn(self) -> int:
+    def snapshot_lsn(self, table: SourceTable | None = None) -> int:
         """Return the place in the log at which rows are read; begin a snapshot if none is held.
 
         It has every transaction that was committed before that place and no other: a temporary slot gives it,
         which sees commits in the order of the log.
+
+        Args:
+            table: The table whose rows `write` reads.
         """
         import psycopg
 
         if self._lsn is not None and self.server.has_transaction:
             return self._lsn
         self.release()
+        self._file_numbers = None if table is None else read_file_numbers(self.server.session, table.oid)
         name = f"etl_assets_{uuid.uuid4().hex}"
         with psycopg.connect(self.server.replication_address, autocommit=True) as sender:
             statement = f"CREATE_REPLICATION_SLOT {quoted(name)} TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT"
@@ -88,12 +96,27 @@ class TableCopy:
 
         Returns:
             How many rows were written, and the key of the last one, as texts.
+
+        Raises:
+            SourceUnavailable: the table's files were replaced since the snapshot. No row of them counts.
         """
         rows, last = 0, tuple(after or ())
         for columns in self._columns(table, after, limit):
             writer.rows(columns, place, first + rows)
             rows, last = rows + len(columns[0]), _last_key(table, columns)
+        self._expect_same_files(table)
         return rows, last
+
+    def _expect_same_files(self, table: SourceTable) -> None:
+        """Expect the files from before the snapshot, which sees no rows of newer ones.
+
+        `TRUNCATE`, `VACUUM FULL` and a rewriting `ALTER TABLE` write newer ones. Since rows were read, the
+        transaction has a lock on the table that none of them gets past.
+        """
+        if self._file_numbers in (None, read_file_numbers(self.server.session, table.oid)):
+            return
+        self.release()
+        raise files_were_replaced(table, self.server.name)
 
     def _columns(
         self, table: SourceTable, after: Sequence[str] | None, limit: int
@@ -124,6 +147,15 @@ class TableCopy:
         columns, name = _literal(column_list(table)), _literal(table.name)
         query = f"SELECT {columns} FROM {name}{where} ORDER BY {keys} LIMIT {limit}"
         return query.encode(), tuple(after or ())
+
+
+def files_were_replaced(table: SourceTable, connection: str) -> SourceUnavailable:
+    """Return the error of a batch whose snapshot does not see the rows of a table any more."""
+    return SourceUnavailable(
+        f"the files of {table.name} were replaced while a batch of its copy began",
+        fix="nothing: the step is repeated",
+        source=connection,
+    )
 
 
 def column_list(table: SourceTable) -> str:
