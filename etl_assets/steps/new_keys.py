@@ -184,7 +184,9 @@ def _number_of(keys: pa.Table) -> int:
     import pyarrow as pa
 
     if keys.num_columns == 1 and pa.types.is_integer(keys.schema.field(0).type):
-        return len(np.unique(keys.column(0).to_numpy()))  # several times faster than groups
+        # Several times faster than groups, and than numpy's own search for different values.
+        found = np.sort(keys.column(0).to_numpy())
+        return int(np.count_nonzero(found[1:] != found[:-1])) + min(1, len(found))
     return keys.group_by(keys.column_names).aggregate([]).num_rows
 
 
