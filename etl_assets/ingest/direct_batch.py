@@ -191,19 +191,23 @@ class DirectBatch:
         transactions = {**positions, DIRECT: next_offset}
         facts = {FILES_READ: self.plan.marks}
         within = range_of_keys(self.tables, load)
-        done = PlainCommit(
-            context=self.context,
-            tables=self.tables,
-            table=self.table,
-            base=base,
-            transaction=transaction,
-            cursors={},
-            transactions=transactions,
-            facts=facts,
-            tombstones=tombstones,
-            upsert=upsert_of(self.tables),
-            folder=self.staging,
-        ).run(load.plain, within)
+        done = None
+        # A table that got a column has it after those of the platform, and Delta's writer puts that in order.
+        if can_append(self.table, base, struct_type(self.tables.table)):
+            here = PlainCommit(
+                context=self.context,
+                tables=self.tables,
+                table=self.table,
+                base=base,
+                transaction=transaction,
+                cursors={},
+                transactions=transactions,
+                facts=facts,
+                tombstones=tombstones,
+                upsert=upsert_of(self.tables),
+                folder=self.staging,
+            )
+            done = here.run(load.plain, within)
         if done is not None:
             found, truncated = done
         else:

@@ -15,6 +15,7 @@ from etl_assets.settings import load_settings
 from etl_assets.sources.positions import read_positions
 from etl_assets.sources.replays import record_again, submit_replays
 from etl_assets.steps.step import StepReport, platform_table
+from etl_assets_tests.sources.captured import Captured
 from etl_assets_tests.sources.followed import COLUMNS, Followed
 
 TABLE, TOMBSTONES, REJECTS = "people", "people_tombstones", "people_rejects"
@@ -212,3 +213,33 @@ def test_mirrored_tables_have_the_rows_and_positions_of_one_commit_everywhere(fi
     assert sum(found) >= 2
     assert position(films)["lsn"] == films.confirmed()
     assert films.pipeline.load(None).commits == 0
+
+
+@pytest.mark.spark
+def test_a_captured_table_without_records_gets_the_values_of_a_column_that_is_added(
+    postgres_server, tmp_path, spark
+):
+    shop = Captured.create(postgres_server, tmp_path, keep_records=False)
+    try:
+        shop.make_tables("film", rows=3)
+        shop.execute("CREATE TABLE tagged (id bigint PRIMARY KEY, tags text[])")
+        shop.discover()
+        assert "tags is ARRAY<STRING>" in str(shop.states()["tagged"].error)
+        for _ in range(3):
+            shop.load("film", spark)
+            shop.look()
+        shop.execute(
+            "ALTER TABLE film ADD stars int DEFAULT 5",
+            "UPDATE film SET stars = 4, title = NULL WHERE id = 2",
+            "DELETE FROM film WHERE id = 1",
+        )
+        shop.discover()
+        for _ in range(3):
+            shop.load("film", spark)
+            shop.look()
+        rows = shop.home.rows("shop_film")
+        found = {row["id"]: (row["title"], row["n"], row["stars"]) for row in rows}
+        assert found == shop.source("film") == {2: (None, 2, 4), 3: ("film 3", 3, 5)}
+        assert shop.phases()["film"] == "ready"
+    finally:
+        shop.close()
