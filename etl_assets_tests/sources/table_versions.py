@@ -59,7 +59,8 @@ def record_versions(shop: Captured, table: str, keys: tuple[str, ...]) -> Iterat
         if version == newest and state.phase is TablePhase.READY:
             spool = shop.reader.spool.state()
             assert spool is not None  # it is ready
-            lsn = shop.reader.committed_lsn(state, spool)  # also where nothing of it came after its copy
+            # Also where nothing came after its copy. After a kill the position may be ahead of it.
+            lsn = max(lsn or 0, shop.reader.committed_lsn(state, spool))
         if lsn is not None:
             yield TableVersion(number=version, lsn=lsn, read=held.rows)
 

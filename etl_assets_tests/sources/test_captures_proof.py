@@ -191,7 +191,15 @@ def test_tables_without_records_equal_the_database_at_each_position(postgres_ser
 def test_a_worker_a_server_and_a_network_that_fail_again_and_again_change_nothing(tmp_path, tell, seed):
     rounds = int(os.environ.get("ROUNDS", "8"))
     with PostgresServer(settings={"wal_keep_size": "4GB"}) as server, ExitStack() as ends:
-        world = World(server, tmp_path, seed, ends, discovery_interval_seconds=2, look_interval_seconds=0.5)
+        world = World(
+            server,
+            tmp_path,
+            seed,
+            ends,
+            discovery_interval_seconds=2,
+            look_interval_seconds=0.5,
+            max_batch_records=1_000,  # fewer cannot keep up with the writers
+        )
         campaign = Campaign(world, server)
         ends.callback(campaign.end_worker)
         world.start_writing()

@@ -34,7 +34,7 @@ class Partitions:
     """The partitions of a table, and those of its partitions; none of a table without.
 
     Attributes:
-        marks: What each is known by: it changes where the partition is another one, is attached anew, or has
+        marks: What each is known by: it changes where the partition is another one, is attached again, or has
             other files.
         created: Marks of those that were created as partitions, and so without rows.
     """
