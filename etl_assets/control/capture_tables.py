@@ -16,6 +16,7 @@ from sqlalchemy.dialects import sqlite
 
 from etl_assets.control.schema import CAPTURE_SPOOLS, CAPTURE_TABLES
 from etl_assets.control.store import ControlStore
+from etl_assets.sources.captures.spool import KnownSpool
 from etl_assets.sources.captures.table_states import CapturedTableState
 
 
@@ -32,21 +33,31 @@ class StoredTableStates:
         with self._store.reading() as connection:
             return tuple(_state_of(state) for (state,) in connection.execute(query))
 
-    def spool(self, capture: str) -> str:
-        """Return the spool from which the tables of a capture are served; empty: none is known."""
+    def spool(self, capture: str) -> KnownSpool | None:
+        """Return the spool from which the tables of a capture are served; None: none is known."""
         rows = CAPTURE_SPOOLS.c
+        query = sa.select(rows.spool, rows.system, rows.timeline, rows.publication)
         with self._store.reading() as connection:
-            found = connection.execute(sa.select(rows.spool).where(rows.capture == capture)).scalar()
-        return found or ""
+            found = connection.execute(query.where(rows.capture == capture)).first()
+        if found is None:
+            return None
+        id_, system, timeline, publication = found
+        return KnownSpool(id=id_, system=system, timeline=timeline, publication=publication)
 
-    def take_spool(self, capture: str, before: str, spool: str) -> bool:
-        """Let a spool take the place of another one, if that is still there."""
+    def put_spool(self, capture: str, before: KnownSpool | None, spool: KnownSpool) -> bool:
+        """Store a spool in the place of another one, if that is still there."""
         rows = CAPTURE_SPOOLS.c
+        values = {
+            "spool": spool.id,
+            "system": spool.system,
+            "timeline": spool.timeline,
+            "publication": spool.publication,
+        }
         with self._store.writing() as connection:
-            if not before:
-                return _added(connection, CAPTURE_SPOOLS, {"capture": capture, "spool": spool})
-            changed = CAPTURE_SPOOLS.update().where(rows.capture == capture, rows.spool == before)
-            return connection.execute(changed.values(spool=spool)).rowcount == 1
+            if before is None:
+                return _added(connection, CAPTURE_SPOOLS, {"capture": capture, **values})
+            changed = CAPTURE_SPOOLS.update().where(rows.capture == capture, rows.spool == before.id)
+            return connection.execute(changed.values(**values)).rowcount == 1
 
     def put(self, state: CapturedTableState) -> bool:
         """Store a state if it follows the stored one."""

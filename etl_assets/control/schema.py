@@ -139,4 +139,7 @@ CAPTURE_SPOOLS = sa.Table(
     METADATA,
     sa.Column("capture", sa.Text, primary_key=True),
     sa.Column("spool", sa.Text, nullable=False),
+    sa.Column("system", sa.Text, nullable=False),
+    sa.Column("timeline", sa.BigInteger, nullable=False),
+    sa.Column("publication", sa.BigInteger, nullable=False),
 )

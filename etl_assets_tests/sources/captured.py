@@ -107,6 +107,26 @@ class Captured:
         shutil.copytree(self.home.path / "captures", path / "captures")
         return Captured(self.name, self.session, Home(path=path), root)
 
+    def share_control_store(self, server: PostgresServer) -> None:
+        """Let a database of a server be the control store, which other installations can use too."""
+        name = f"{self.name}_control"
+        with psycopg.connect(server.url, autocommit=True) as admin:
+            admin.execute(f"CREATE DATABASE {name}".encode())
+        os.environ["CONTROL_PASSWORD"] = server.password
+        parts = urlsplit(server.database_url(name))
+        path = self.home.path / "platform.yaml"
+        content = json.loads(path.read_text("utf-8"))
+        content["connections"]["control"] = {
+            "type": "postgres",
+            "host": parts.hostname,
+            "port": parts.port,
+            "database": name,
+            "user": parts.username,
+            "password": "${CONTROL_PASSWORD}",
+        }
+        content["control"] = {"connection": "control"}
+        path.write_text(json.dumps(content), "utf-8")
+
     def declare(self, **more: Any) -> None:
         spec = {
             "connection": "shop",
@@ -210,7 +230,7 @@ class Captured:
     def begin(self, table: str, failpoint: str, stage: str = "source") -> multiprocessing.Process:
         """Begin the step of a stage of a table in a process that comes to a failpoint."""
         process: Any = _processes.Process(
-            target=_die, args=(self.home.path, f"{table}_{stage}", os.environ["SHOP_PASSWORD"], failpoint)
+            target=_die, args=(self.home.path, f"{table}_{stage}", passwords(), failpoint)
         )
         process.start()
         return process
@@ -284,8 +304,13 @@ def step_of(home: Home, name: str, max_batches: int | None = None, spark: Any = 
     return domain.catalog.stage(name).build_step(arguments)
 
 
-def _die(home: Path, stage: str, password: str, failpoint: str) -> None:
-    os.environ["SHOP_PASSWORD"] = password
-    os.environ["ETL_ASSETS_FAILPOINT"] = failpoint
+def passwords() -> dict[str, str]:
+    """Return the passwords of the installation's connections, as its processes have them."""
+    names = ("SHOP_PASSWORD", "CONTROL_PASSWORD")
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def _die(home: Path, stage: str, environment: dict[str, str], failpoint: str) -> None:
+    os.environ |= {**environment, "ETL_ASSETS_FAILPOINT": failpoint}
     _run(Home(path=home), f"{CAPTURE}_{stage}", 3)
     os._exit(SURVIVED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -13,7 +14,7 @@ from etl_assets.errors import SourceLost, SourceRefused, SourceSchemaChanged
 from etl_assets.failpoints import Failpoint
 from etl_assets.pipelines.spec import PipelineSpec
 from etl_assets_tests.servers import needs_postgres
-from etl_assets_tests.sources.followed import Followed
+from etl_assets_tests.sources.followed import COLUMNS, Followed
 from etl_assets_tests.sources.topics import REJECTS, SOURCE
 
 
@@ -440,3 +441,21 @@ def test_a_table_that_was_out_of_its_publication_for_a_time_is_lost_until_it_may
     films.declare(on_lost="copy")
     films.ingest()
     assert films.held() == films.films()
+
+
+@pytest.mark.spark
+def test_a_null_in_a_required_column_is_a_dead_letter_with_its_column_and_its_row(films, spark):
+    films.declare(columns={**COLUMNS, "title": {"type": "string", "required": True}})
+    add(films, 1, 2)
+    films.execute("INSERT INTO film VALUES (3, NULL, 'G')")
+    films.ingest()
+    films.execute("UPDATE film SET title = NULL WHERE film_id = 1")
+    films.ingest()
+    films.pipeline.load(spark)
+    found = {
+        json.loads(row["record"])["film_id"]: (row["reason"], row["error"])
+        for row in films.pipeline.home.rows("people_rejects")
+    }
+    why = ("MissingField", "title is missing or null")
+    assert found == {1: why, 3: why}
+    assert {row["film_id"] for row in films.pipeline.home.rows("people")} == {1, 2}

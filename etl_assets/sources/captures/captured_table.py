@@ -27,7 +27,7 @@ from etl_assets.sources.captures.table_states import CapturedTableState, StateCh
 from etl_assets.sources.postgres_cdc.log_position import LOG, LogPosition
 from etl_assets.sources.postgres_cdc.log_server import LogServer
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
-from etl_assets.sources.postgres_cdc.rows_again import moved_rows, read_again
+from etl_assets.sources.postgres_cdc.rows_again import RowsAgain
 from etl_assets.sources.postgres_cdc.source_table import SourceTable, find_source_table
 from etl_assets.sources.postgres_cdc.staged import SUFFIX
 from etl_assets.sources.postgres_cdc.table_copy import TableCopy
@@ -45,6 +45,7 @@ class CapturedTable:
         server: A server for the copy, with a session of this table's own.
         table: Schema and name.
         columns: Names of the columns of its pipeline, as this process knows it.
+        opened: Its state before any position was read that is given to `plan`.
         now: Returns the time; its day is that of the records.
     """
 
@@ -52,6 +53,7 @@ class CapturedTable:
     server: LogServer
     table: str
     columns: frozenset[str]
+    opened: CapturedTableState
     now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
     _copy: TableCopy = field(init=False)
     _goal_lsn: int | None = field(default=None, init=False)
@@ -96,9 +98,9 @@ class CapturedTable:
             segments = self._unread(begin.lsn, wanted.details["max_records"])
             spooled = self._spooled(segments, folder / day.isoformat(), day)
             files += spooled
-            end = self._read_again(begin, end, spooled, folder, files)
-        if segments:
-            end = replace(end, lsn=segments[-1].end_lsn)
+            if segments:
+                end = replace(end, lsn=segments[-1].end_lsn)
+            end = self._again(folder).add(begin, end, spooled, files)
         state = self.reader.spool.state()
         assert state is not None  # the range was planned after it was read
         more = end.is_copying or self._is_short_of_goal(end, state)
@@ -122,7 +124,7 @@ class CapturedTable:
             state = seen.state(table)
             following = self._next(LogPosition.of(positions), spool, state, begins=False)
             is_behind, is_copy = following is not None, following is not None and following.is_copying
-        except (SourceRefused, SourceLost):
+        except (SourceRefused, SourceLost, SourceUnavailable):
             is_behind = True  # the run says what it is
         return Lag(
             records=None if is_behind else 0,
@@ -168,6 +170,7 @@ class CapturedTable:
         Raises:
             SourceLost: changes after the position are gone.
             SourceRefused: the table was read from another server, or cannot be copied.
+            SourceUnavailable: another process has gone on from the position.
         """
         # A process that does not know all columns would leave values out; it takes them up soon.
         if state.phase in (TablePhase.ERRORED, TablePhase.LEFT) or state.has_columns_beside(self.columns):
@@ -181,9 +184,12 @@ class CapturedTable:
                 if begun is None:
                     return None
                 state = begun
+        if _lacks_changes(before, state):
+            # Not where the position is older than the state: another process may have committed meanwhile.
+            raise (
+                self._changes_are_gone(state) if _lacks_changes(before, self.opened) else self._was_taken_up()
+            )
         if before is None or before.copy_number != state.copies:
-            if state.phase not in (TablePhase.INIT, TablePhase.DATA_SYNC):
-                raise self._changes_are_gone(state)
             return LogPosition(
                 system=spool.system,
                 lsn=state.since_lsn,
@@ -191,8 +197,6 @@ class CapturedTable:
                 empties=before is not None,
                 copy_number=state.copies,
             )
-        if before.lsn < state.released_lsn:
-            raise self._changes_are_gone(state)
         is_noted = before.lsn <= state.released_lsn and state.phase is not TablePhase.DATA_SYNC
         if before.is_copying or self._segments(state, before.lsn, spool) or not is_noted:
             # A commit that nobody could take notice of is followed by an empty one.
@@ -218,6 +222,13 @@ class CapturedTable:
             lost=f"the log up to {lsn_text(state.released_lsn)}",
         )
 
+    def _was_taken_up(self) -> SourceUnavailable:
+        return SourceUnavailable(
+            f"changes of {self.table} were taken up by another process, or the table is copied again",
+            fix="nothing: the step is repeated, and goes on from the newest state",
+            source=self.table,
+        )
+
     def _has_place(self) -> bool:
         copying = [each for each in self.reader.tables() if each.phase is TablePhase.DATA_SYNC]
         return len(copying) < self.reader.capture.max_copies
@@ -227,6 +238,8 @@ class CapturedTable:
         with self.server.asked():
             table = self._found()
             row = self.server.session.execute(_ESTIMATE, [table.oid]).fetchone()
+            if before is not None:
+                self._expect_longer_log(max(before.read_until, self._state().catchup_lsn))
         total = -1 if row is None else row[0]
         with self.reader.alone():
             if not self._has_place():
@@ -248,6 +261,23 @@ class CapturedTable:
 
             return self._change(begun)
 
+    def _expect_longer_log(self, read_until: int) -> None:
+        """Expect that another copy has a later place in the log than the rows that were read before.
+
+        The log of a promoted standby may be shorter than that of its primary was: the former rows would seem
+        to be newer.
+        """
+        if self.server.end_lsn() <= read_until + 1:
+            self.server.write_message()  # an idle server's log gets longer too
+        if (end := self.server.end_lsn()) <= read_until + 1:
+            raise SourceUnavailable(
+                f"{self.table} has rows from {lsn_text(read_until)}, and the server's log ends at"
+                f" {lsn_text(end)}: a standby was promoted that lacks what was copied",
+                fix="nothing: the table is copied again once the log is longer; on an idle server"
+                " `SELECT pg_switch_wal()` makes it so",
+                source=self.table,
+            )
+
     def _found(self) -> SourceTable:
         return find_source_table(
             self.server.session,
@@ -259,6 +289,9 @@ class CapturedTable:
     def _copied(self) -> CopiedRows:
         sessions = self.reader.capture.read_sessions
         return CopiedRows(server=self.server, copy=self._copy, sessions=sessions)
+
+    def _again(self, folder: Path) -> RowsAgain:
+        return RowsAgain(server=self.server, find_table=self._found, keys=self._state().keys, folder=folder)
 
     def _settle(self, position: LogPosition) -> CapturedTableState:
         """Take notice of a position that is committed."""
@@ -313,41 +346,9 @@ class CapturedTable:
             try:
                 shutil.copyfile(each.path, folder / name)
             except FileNotFoundError as error:
-                raise SourceUnavailable(
-                    f"changes of {self.table} were taken up by another process, or the table is copied again",
-                    fix="nothing: the step is repeated, and goes on from the newest state",
-                    source=self.table,
-                ) from error
+                raise self._was_taken_up() from error
             files.append(StagedFile(day=day, name=name, place=f"log/{each.path.stem}"))
         return files
-
-    def _read_again(
-        self,
-        begin: LogPosition,
-        end: LogPosition,
-        spooled: Sequence[StagedFile],
-        folder: Path,
-        files: list[StagedFile],
-    ) -> LogPosition:
-        """Add rows whose values neither the copy nor the log may have; return the position after them."""
-        if not begin.is_copying and begin.lsn > begin.again_until_lsn:
-            return replace(end, again_until_lsn=0)
-        keys = moved_rows(
-            [folder / each.day.isoformat() / each.name for each in spooled],
-            self._state().keys,
-            until_lsn=None if begin.is_copying else begin.again_until_lsn,
-        )
-        if not keys:
-            return end
-        with self.server.asked():
-            table = self._found()
-        again = read_again(self.server, table, keys, folder, spooled[0].day)
-        files += again.files
-        end = replace(end, ahead_until_lsn=max(end.ahead_until_lsn, again.place))
-        if again.rows == len(keys):
-            return end
-        # A row that has another key again says so in the log before this place.
-        return replace(end, again_until_lsn=max(end.again_until_lsn, again.place))
 
     def _is_short_of_goal(self, end: LogPosition, spool: SpoolState) -> bool:
         """Return whether there may be changes after a position that this run reads."""
@@ -357,3 +358,10 @@ class CapturedTable:
             return False
         is_read_on = not spool.is_whole and spool.end_lsn < self._goal_lsn
         return is_read_on or bool(self._segments(self._state(), end.lsn, spool))
+
+
+def _lacks_changes(before: LogPosition | None, state: CapturedTableState) -> bool:
+    """Return whether changes after a position were removed from the spool, by the state of the table."""
+    if before is not None and before.copy_number == state.copies:
+        return before.lsn < state.released_lsn
+    return state.phase in (TablePhase.CATCHUP, TablePhase.READY)

@@ -111,8 +111,9 @@ class CopiedRows:
         return LogPosition(
             system=after.system,
             lsn=after.lsn,
-            again_until_lsn=max(after.snapshot, after.again_until_lsn),
+            again_until_lsn=after.snapshot,
             ahead_until_lsn=max(after.snapshot, after.ahead_until_lsn),
+            again=after.again,
             copy_number=after.copy_number,
             copied=after.copied,
         )

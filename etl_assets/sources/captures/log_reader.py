@@ -168,25 +168,10 @@ class CaptureReader:
                 fix=f"name another slot in the capture {self.capture.name}",
                 source=self.server.name,
             )
-        if (state := self._in_use.state()) is None:
+        own = self._in_use.state()
+        if (state := own or self._in_use.read_before(self.tables())) is None:
             return self._begin_spool(slot, system)
-        if state.system != system:
-            raise SourceRefused(
-                f"the connection {self.server.name} leads to another PostgreSQL server (system {system}) than"
-                f" the one that the capture {self.capture.name} has read (system {state.system})",
-                fix="correct the connection; to read the new server, declare a capture with another name",
-                source=self.server.name,
-            )
-        if self.server.end_lsn() < state.end_lsn:
-            raise SourceRefused(
-                f"the log of the connection {self.server.name} ends before"
-                f" {lsn_text(state.end_lsn)}, up to where"
-                f" the capture {self.capture.name} has read it: the server was restored to an earlier time,"
-                " or a standby was promoted that lacks the last transactions",
-                fix="if a standby was promoted, run again once its log is longer, with `on_lost: copy`;"
-                " to read it as it is now, declare a capture with another name and another slot",
-                source=self.server.name,
-            )
+        self._in_use.expect_same_log(state, system)
         if (lacks := self.server.diverged(state.timeline, state.end_lsn)) is not None:
             return self._lost(lacks, slot, system)
         if slot is None:
@@ -195,31 +180,38 @@ class CaptureReader:
             return self._lost(
                 f"the slot {name} is lost: the server removed log that was not read", slot, system
             )
-        if slot.confirmed_lsn > state.end_lsn:
+        if own is not None and slot.confirmed_lsn > state.end_lsn:
             moved = lsn_text(slot.confirmed_lsn)
             return self._lost(f"another reader moved the slot {name} on to {moved}", slot, system)
         publication = self.server.publication_oid()
         if state.publication not in (0, publication):
             return self._lost(publication_lost(self.capture.publication), slot, system)
-        return self._on_timeline(replace(state, publication=publication))
+        self._copy_what_is_ahead(state)
+        if own is None:
+            return self._begin_spool(slot, system)
+        return self._noted(state, publication)
 
-    def _on_timeline(self, state: SpoolState) -> SpoolState:
+    def _copy_what_is_ahead(self, state: SpoolState) -> None:
         """Go on with the log of a promoted standby, which has everything that was read.
 
         Copied rows can be newer than what was read of the log, and the standby may lack their transactions:
         such tables are copied again.
         """
+        if state.timeline in (0, self.server.timeline()):
+            return
+        for table in self.tables():
+            is_ahead = self.server.diverged(state.timeline, table.catchup_lsn) is not None
+            if table.phase is TablePhase.DATA_SYNC or (table.phase is TablePhase.CATCHUP and is_ahead):
+                self._copy_again(table, state.end_lsn)
+
+    def _noted(self, state: SpoolState, publication: int) -> SpoolState:
         current = self.server.timeline()
-        if state.timeline == current:
-            return state
-        if state.timeline:
-            for table in self.tables():
-                is_ahead = self.server.diverged(state.timeline, table.catchup_lsn) is not None
-                if table.phase is TablePhase.DATA_SYNC or (table.phase is TablePhase.CATCHUP and is_ahead):
-                    self._copy_again(table, state.end_lsn)
-        # The log may be as long as it was, and have other transactions.
-        state = replace(state, timeline=current, seen_lsn=0)
-        self.spool.write_state(state)
+        state = replace(state, publication=publication)
+        if state.timeline != current:
+            # The log may be as long as it was, and have other transactions.
+            state = replace(state, timeline=current, seen_lsn=0)
+            self.spool.write_state(state)
+        self._in_use.note(state)
         return state
 
     def _begin_spool(self, slot: LogSlot | None, system: str) -> SpoolState:
@@ -227,7 +219,7 @@ class CaptureReader:
         if slot is None or slot.is_lost:
             if any(each.was_read for each in self.tables()):
                 return self._lost(f"the slot {self.capture.slot} is gone", slot, system)
-            slot = self._new_slot(slot)
+            slot = self.server.make_slot_again()
         for table in self.tables():
             if table.is_only_spooled:
                 self._copy_again(table, slot.confirmed_lsn)
@@ -243,18 +235,10 @@ class CaptureReader:
                 source=self.server.name,
                 lost=f"the log of {self.server.name}",
             )
-        slot = self._new_slot(slot)
+        slot = self.server.make_slot_again()
         for table in self.tables():
             self._copy_again(table, slot.confirmed_lsn)
         return self._begin_at(slot.confirmed_lsn, system)
-
-    def _new_slot(self, slot: LogSlot | None) -> LogSlot:
-        if slot is not None:
-            self.server.drop_slot()
-        self.server.create_slot()
-        made = self.server.slot_state()
-        assert made is not None  # it has been made
-        return made
 
     def _begin_at(self, lsn: int, system: str) -> SpoolState:
         timeline, publication = self.server.timeline(), self.server.publication_oid()
@@ -263,6 +247,7 @@ class CaptureReader:
         )
         self.spool.remove_beyond(lsn)
         self.spool.write_state(state)
+        self._in_use.note(state)
         return state
 
     def _copy_again(self, table: CapturedTableState, lsn: int) -> None:

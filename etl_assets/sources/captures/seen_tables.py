@@ -58,6 +58,16 @@ class SeenTables:
         found = self._seen().states.get(table)
         return find_state(self.reader.states, self.reader.capture.name, table) if found is None else found
 
+    def earlier_state(self, table: str) -> CapturedTableState:
+        """Return the state of a table as it was seen last, or else as it is; the log is not looked at.
+
+        Raises:
+            NotFound: the capture has no such table.
+            ControlStoreUnavailable: the control store does not answer.
+        """
+        found = None if self._last is None else self._last.states.get(table)
+        return found or find_state(self.reader.states, self.reader.capture.name, table)
+
     def quiet_mark(self, table: str) -> int | None:
         """Return what stays the same for as long as a table has nothing to read; None if it may have
         something, or the log cannot be read now.

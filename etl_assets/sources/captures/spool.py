@@ -76,6 +76,23 @@ class SpoolState:
     id: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownSpool:
+    """What the control store knows of the spool in use, for a process that takes over without having it.
+
+    Attributes:
+        id: Its name.
+        system: What identifies the server's data; empty: nothing was read yet.
+        timeline: Timeline of the server's log.
+        publication: OID of the publication.
+    """
+
+    id: str
+    system: str = ""
+    timeline: int = 0
+    publication: int = 0
+
+
 @dataclass(slots=True, kw_only=True)
 class Spool:
     """The spool of a capture.

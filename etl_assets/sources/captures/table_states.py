@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from etl_assets.errors import CommitConflict, NotFound
 from etl_assets.sources.captures.phases import FOLLOWING, TablePhase, TableRetry
+from etl_assets.sources.captures.spool import KnownSpool
 
 _TRIES = 50
 
@@ -181,12 +182,12 @@ class TableStates(Protocol):
         """Return the tables of a capture, by name."""
         ...
 
-    def spool(self, capture: str) -> str:
-        """Return the spool from which the tables of a capture are served; empty: none is known."""
+    def spool(self, capture: str) -> KnownSpool | None:
+        """Return the spool from which the tables of a capture are served; None: none is known."""
         ...
 
-    def take_spool(self, capture: str, before: str, spool: str) -> bool:
-        """Let a spool take the place of another one.
+    def put_spool(self, capture: str, before: KnownSpool | None, spool: KnownSpool) -> bool:
+        """Store a spool in the place of another one, or more about the same.
 
         Args:
             capture: The capture.

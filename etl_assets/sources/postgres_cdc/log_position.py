@@ -33,6 +33,7 @@ class LogPosition:
             lacks values; 0: none is.
         ahead_until_lsn: Some rows were read as they were up to this place. Until the position reaches it, the
             table may have rows that are newer than the position.
+        again: Marks of the keys of rows that were read again, each with the place at which it was.
         copy_number: Of a captured table: number of the copy that it is from.
         copied: Of a captured table: rows that the copy has read.
         timeline: Timeline of the server's log; 0: it is not known.
@@ -53,6 +54,7 @@ class LogPosition:
     empties: bool = False
     again_until_lsn: int = 0
     ahead_until_lsn: int = 0
+    again: tuple[tuple[str, int], ...] = ()
     copy_number: int = 0
     copied: int = 0
     timeline: int = 0
@@ -77,6 +79,8 @@ class LogPosition:
             found["again_until"] = lsn_text(self.again_until_lsn)
         if self.ahead_until_lsn > self.lsn:
             found["ahead_until"] = lsn_text(self.ahead_until_lsn)
+        if self.again:
+            found["again"] = [[mark, lsn_text(place)] for mark, place in self.again]
         return found | self._catalog_as_json() | self._copy_as_json()
 
     def _catalog_as_json(self) -> dict[str, Any]:
@@ -122,6 +126,7 @@ class LogPosition:
             empties=copy is not None and copy["empties"],
             again_until_lsn=parse_lsn(found["again_until"]) if "again_until" in found else 0,
             ahead_until_lsn=parse_lsn(found["ahead_until"]) if "ahead_until" in found else 0,
+            again=tuple((mark, parse_lsn(place)) for mark, place in found.get("again", ())),
             copy_number=found.get("copy_number", 0),
             copied=found.get("copied", 0),
             timeline=found.get("timeline", 0),

@@ -200,6 +200,15 @@ class LogServer:
             f"SELECT pg_create_logical_replication_slot(%s, %s{option})".encode(), [self.slot, OUTPUT_PLUGIN]
         )
 
+    def make_slot_again(self) -> LogSlot:
+        """Create the slot, in the place of one that is there, and return it."""
+        if self.slot_state() is not None:
+            self.drop_slot()
+        self.create_slot()
+        made = self.slot_state()
+        assert made is not None  # it has been made
+        return made
+
     def drop_slot(self) -> None:
         """Drop the slot."""
         self.session.execute("SELECT pg_drop_replication_slot(%s)", [self.slot])

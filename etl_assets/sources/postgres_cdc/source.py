@@ -34,7 +34,7 @@ from etl_assets.sources.postgres_cdc.log_server import LogServer, publication_lo
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
 from etl_assets.sources.postgres_cdc.membership import may_lack_changes, membership_lost, read_membership
 from etl_assets.sources.postgres_cdc.partitions import Partitions, read_partitions
-from etl_assets.sources.postgres_cdc.rows_again import moved_rows, read_again
+from etl_assets.sources.postgres_cdc.rows_again import RowsAgain
 from etl_assets.sources.postgres_cdc.source_table import (
     SourceTable,
     expect_source_table,
@@ -45,7 +45,7 @@ from etl_assets.sources.postgres_cdc.staged_changes import StagedChangesWriter
 from etl_assets.sources.postgres_cdc.table_changes import TableChanges
 from etl_assets.sources.postgres_cdc.table_copy import TableCopy
 from etl_assets.sources.postgres_cdc.taken_columns import TakenColumns
-from etl_assets.sources.ranges import Lag, Positions, RangeRead, ReadRange, StagedFile
+from etl_assets.sources.ranges import Lag, Positions, RangeRead, ReadRange
 
 UNCONFIRMED_BYTES = 64 << 20
 """After so much log without a change of the table a message is written, so that the server can forget it."""
@@ -361,28 +361,7 @@ class PostgresLog:
         self.server.expect_publication(begin.publication)
         end = replace(begin, lsn=found, columns=changes.columns)
         files = [*writer.close()]
-        end = self._read_again(begin, end, table, folder, files)
+        again = RowsAgain(server=self.server, find_table=lambda: table, keys=table.keys, folder=folder)
+        end = again.add(begin, end, tuple(files), files)
         more = found > begin.lsn and self.server.has_changes(table.oid, found)
         return RangeRead(read=replace(wanted, end={LOG: end.as_json()}, more=more), files=tuple(files))
-
-    def _read_again(
-        self,
-        begin: LogPosition,
-        end: LogPosition,
-        table: SourceTable,
-        folder: Path,
-        files: list[StagedFile],
-    ) -> LogPosition:
-        """Add rows whose values neither the copy nor the log may have; return the position after them."""
-        if begin.lsn > begin.again_until_lsn:
-            return replace(end, again_until_lsn=0)
-        paths = [folder / each.day.isoformat() / each.name for each in files]
-        if not (keys := moved_rows(paths, table.keys, until_lsn=begin.again_until_lsn)):
-            return end
-        again = read_again(self.server, table, keys, folder, files[0].day)
-        files += again.files
-        end = replace(end, ahead_until_lsn=max(end.ahead_until_lsn, again.place))
-        if again.rows == len(keys):
-            return end
-        # A row that has another key again says so in the log before this place.
-        return replace(end, again_until_lsn=max(end.again_until_lsn, again.place))

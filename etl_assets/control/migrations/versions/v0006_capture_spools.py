@@ -15,6 +15,9 @@ def upgrade() -> None:
         "control_capture_spools",
         sa.Column("capture", sa.Text, primary_key=True),
         sa.Column("spool", sa.Text, nullable=False),
+        sa.Column("system", sa.Text, nullable=False),
+        sa.Column("timeline", sa.BigInteger, nullable=False),
+        sa.Column("publication", sa.BigInteger, nullable=False),
     )
 
 
