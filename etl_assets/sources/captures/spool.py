@@ -78,7 +78,7 @@ class SpoolState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownSpool:
-    """What the control store knows of the spool in use, for whoever takes over without having it.
+    """What the control store knows of the spool in use, for a process that takes over without having it.
 
     Attributes:
         id: Its name.
