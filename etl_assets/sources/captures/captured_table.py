@@ -24,6 +24,7 @@ from etl_assets.sources.captures.log_reader import CaptureReader
 from etl_assets.sources.captures.phases import TablePhase
 from etl_assets.sources.captures.quiet_table import quiet_mark
 from etl_assets.sources.captures.spool import Segment, SpoolState
+from etl_assets.sources.captures.table_retries import FoundBy
 from etl_assets.sources.captures.table_states import CapturedTableState, StateChange, change_state, find_state
 from etl_assets.sources.postgres_cdc.log_position import LOG, LogPosition
 from etl_assets.sources.postgres_cdc.log_server import LogServer
@@ -70,7 +71,8 @@ class CapturedTable:
         """Return the next rows to copy and changes to read; None without any, or while in error."""
         spool = self.reader.look()
         with self._errors():
-            begin = self._next(LogPosition.of(positions), spool, self._state(), begins=True)
+            state = self._change(lambda each: each.attempted(self._seconds()))
+            begin = self._next(LogPosition.of(positions), spool, state, begins=True)
         if begin is None:
             return None
         return ReadRange(
@@ -119,7 +121,7 @@ class CapturedTable:
         spool = self.reader.look()
         quiet, is_copy = quiet_mark(self.reader, self.table), False
         try:
-            state = self.reader.seen_state(self.table)
+            state = self.reader.seen_state(self.table).attempted(self._seconds())
             following = self._next(LogPosition.of(positions), spool, state, begins=False)
             is_behind, is_copy = following is not None, following is not None and following.is_copying
         except (SourceRefused, SourceLost):
@@ -144,10 +146,13 @@ class CapturedTable:
             yield
         except EtlAssetsError as error:
             self.server.close()  # the snapshot too
-            if isinstance(error, SourceRefused | MessageMalformed | SourceLost):
-                text, fix, is_lost = error.message, error.fix, isinstance(error, SourceLost)
-                self._change(lambda each: each.failed(text, fix, needs_copy=is_lost))
+            if isinstance(error, SourceRefused | MessageMalformed | SourceLost) or _is_of_server(error):
+                failed, now = error, self._seconds()
+                self._change(lambda each: each.failed_by(failed, FoundBy.STEP, now))
             raise
+
+    def _seconds(self) -> float:
+        return self.now().timestamp()
 
     def _state(self) -> CapturedTableState:
         return find_state(self.reader.states, self.reader.capture.name, self.table)
@@ -273,6 +278,7 @@ class CapturedTable:
                 each,
                 released_lsn=max(each.released_lsn, position.lsn),
                 rows_copied=max(each.rows_copied, position.copied),
+                attempts=each.attempts if each.error is not None else None,
             )
             if each.phase is TablePhase.DATA_SYNC and catchup:
                 return each.to(TablePhase.CATCHUP, catchup_lsn=catchup)
@@ -353,3 +359,8 @@ class CapturedTable:
             return False
         is_read_on = not spool.is_whole and spool.end_lsn < self._goal_lsn
         return is_read_on or bool(self._segments(self._state(), end.lsn, spool))
+
+
+def _is_of_server(error: EtlAssetsError) -> bool:
+    """Return whether the server said so, not a place of the platform that lets the step be repeated."""
+    return isinstance(error, SourceUnavailable) and "sqlstate" in error.fields

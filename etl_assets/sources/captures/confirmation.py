@@ -15,7 +15,7 @@ class TableProgress:
 
     Attributes:
         committed_lsn: Its changes up to here are committed.
-        is_held_up: Whether it is in error.
+        is_held_up: Whether it is in error, and not only for a short time.
     """
 
     committed_lsn: int
@@ -35,7 +35,9 @@ class Confirmation:
     only_spooled: frozenset[int]
 
 
-def confirmable(tables: Iterable[TableProgress], spool_lsn: int, max_held_bytes: int) -> Confirmation:
+def confirmable(
+    tables: Iterable[TableProgress], spool_lsn: int, max_held_bytes: int, *, confirmed_lsn: int = 0
+) -> Confirmation:
     """Return how far the log may be confirmed: to the oldest commit of a table.
 
     A table in error does not hold the log back, and no table does so by more than `max_held_bytes`: the
@@ -46,6 +48,7 @@ def confirmable(tables: Iterable[TableProgress], spool_lsn: int, max_held_bytes:
         tables: The tables that are followed.
         spool_lsn: Up to here the log is in the spool.
         max_held_bytes: How much log a table may hold back.
+        confirmed_lsn: Up to here the server may have forgotten its log already.
     """
     found = list(tables)
     holding = [
@@ -53,7 +56,7 @@ def confirmable(tables: Iterable[TableProgress], spool_lsn: int, max_held_bytes:
         for each in found
         if not each.is_held_up and spool_lsn - each.committed_lsn <= max_held_bytes
     ]
-    lsn = min([spool_lsn, *holding])
+    lsn = max(confirmed_lsn, min([spool_lsn, *holding]))
     return Confirmation(
         lsn=lsn,
         only_spooled=frozenset(number for number, each in enumerate(found) if each.committed_lsn < lsn),

@@ -6,6 +6,7 @@ definitions are loaded from (`pipelines/captured_declarations.py`).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,9 @@ from etl_assets.sources.captures.matched_tables import (
     is_made_here,
     publication_mark,
 )
-from etl_assets.sources.captures.phases import TablePhase, TableRetry
+from etl_assets.sources.captures.phases import TablePhase
 from etl_assets.sources.captures.table_declaration import table_declaration
+from etl_assets.sources.captures.table_retries import FoundBy, TableRetry
 from etl_assets.sources.captures.table_states import CapturedTableState, StateChange, change_state
 from etl_assets.sources.postgres_cdc.server_state import PublicationState, read_publication_state
 from etl_assets.sources.postgres_cdc.source_table import find_source_table
@@ -192,15 +194,12 @@ class Discovery:
             released_lsn=since,
         )
         try:
-            keys, declaration = self._described(session, capture, state)
+            keys, declaration = self._described(session, capture, replace(state, oid=oid))
         except SourceRefused as error:
             if state.error is not None and state.error.reason == error.message:
                 return ""
-            retry = TableRetry.MANUAL if state.declaration else TableRetry.TIMED
-            needs_copy = state.oid != oid
-            self._store(
-                before, replace(state, oid=oid).failed(error.message, error.fix, retry, needs_copy=needs_copy)
-            )
+            # The OID stays: once the table can be followed, another table is copied.
+            self._store(before, state.failed_by(error, FoundBy.DISCOVERY, time.time()))
             return "errored"
         same = (state.keys, state.declaration, state.oid) == (keys, declaration, oid)
         after = replace(state, keys=keys, declaration=declaration, oid=oid)
@@ -210,9 +209,9 @@ class Discovery:
         if before.phase is TablePhase.LEFT or before.oid != oid:
             self._copy_again(after, since)
             return "added"
-        if before.error is not None and before.error.retry is TableRetry.TIMED:
-            after = after.to(before.error.before)
-            self._store(before, after)
+        is_ended = before.error is not None and before.error.retry is TableRetry.TIMED
+        if is_ended and before.attempts is None:
+            self._store(before, after.rolled_back())
             return "added"
         if same:
             return ""

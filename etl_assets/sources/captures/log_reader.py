@@ -23,6 +23,7 @@ from etl_assets.sources.captures.confirmation import TableProgress, confirmable
 from etl_assets.sources.captures.phases import FOLLOWS_LOG, TablePhase
 from etl_assets.sources.captures.routed_changes import RoutedChanges
 from etl_assets.sources.captures.spool import Spool, SpoolState
+from etl_assets.sources.captures.table_retries import FoundBy
 from etl_assets.sources.captures.table_states import (
     CapturedTableState,
     StateChange,
@@ -64,6 +65,8 @@ class CaptureReader:
     is_replaced: bool = field(default=False, init=False)
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
     _looked: float | None = field(default=None, init=False)
+    _confirmed_lsn: int = field(default=0, init=False)
+    """The server may have forgotten its log up to here."""
     _seen: tuple[float, Mapping[str, CapturedTableState]] | None = field(default=None, init=False)
 
     def look(self, *, at_once: bool = False) -> SpoolState:
@@ -204,6 +207,7 @@ class CaptureReader:
         if slot.confirmed_lsn > state.end_lsn:
             moved = lsn_text(slot.confirmed_lsn)
             return self._lost(f"another reader moved the slot {name} on to {moved}", slot, system)
+        self._confirmed_lsn = slot.confirmed_lsn
         return self._on_timeline(state)
 
     def _on_timeline(self, state: SpoolState) -> SpoolState:
@@ -261,15 +265,13 @@ class CaptureReader:
 
     def _begin_at(self, lsn: int, system: str) -> SpoolState:
         state = SpoolState(system=system, end_lsn=lsn, timeline=self.server.timeline())
+        self._confirmed_lsn = lsn
         self.spool.remove_beyond(lsn)
         self.spool.write_state(state)
         return state
 
     def _copy_again(self, table: CapturedTableState, lsn: int) -> None:
-        self._change(
-            table,
-            lambda each: each.copied_again(lsn),
-        )
+        self._change(table, lambda each: each.copied_again(lsn))
 
     def _change(self, table: CapturedTableState, change: StateChange) -> None:
         change_state(self.states, self.capture.name, table.table, change)
@@ -339,10 +341,7 @@ class CaptureReader:
 
         The state comes first: a table whose changes are gone must never look as if it had them all.
         """
-        self._change(
-            table,
-            lambda each: each.failed(error.message, error.fix, needs_copy=True),
-        )
+        self._change(table, lambda each: each.failed_by(error, FoundBy.READER, time.time()))
         self.spool.remove(table.pipeline, until_lsn=_EVERYTHING)
 
     def _bound(self, tables: Sequence[CapturedTableState]) -> None:
@@ -360,14 +359,17 @@ class CaptureReader:
             self._failed(table, error)
 
     def _confirm(self, tables: Sequence[CapturedTableState], state: SpoolState) -> None:
+        now = time.time()
         progress = [
             TableProgress(
                 committed_lsn=self.committed_lsn(each, state),
-                is_held_up=each.phase is TablePhase.ERRORED,
+                is_held_up=not each.holds_log(now),
             )
             for each in tables
         ]
-        found = confirmable(progress, state.end_lsn, self.capture.max_held_bytes)
+        found = confirmable(
+            progress, state.end_lsn, self.capture.max_held_bytes, confirmed_lsn=self._confirmed_lsn
+        )
         for table, at in zip(tables, progress, strict=True):
             if table.phase is TablePhase.CATCHUP and at.committed_lsn >= table.catchup_lsn:
                 self._change(
@@ -384,6 +386,7 @@ class CaptureReader:
                 )
         failpoint(Failpoint.SOURCE_BEFORE_CONFIRM)
         self.server.confirm(found.lsn)
+        self._confirmed_lsn = found.lsn
         failpoint(Failpoint.SOURCE_AFTER_CONFIRM)
 
     def _heartbeat(self, tables: Sequence[CapturedTableState], state: SpoolState, end_lsn: int) -> None:

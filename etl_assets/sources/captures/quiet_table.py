@@ -5,6 +5,8 @@ Belongs here: what has to stay the same. Does not belong here: what there is to 
 
 from __future__ import annotations
 
+import time
+
 from etl_assets.sources.captures.log_reader import CaptureReader
 from etl_assets.sources.captures.phases import TablePhase
 
@@ -21,6 +23,7 @@ def quiet_mark(reader: CaptureReader, table: str) -> int | None:
     reader.look()
     state = reader.seen_state(table)
     waits = state.phase is TablePhase.INIT  # for a place, which other tables have
-    if reader.is_replaced or waits or not reader.spool.is_empty(state.pipeline):
+    is_due = state.attempted(time.time()) is not state
+    if reader.is_replaced or waits or is_due or not reader.spool.is_empty(state.pipeline):
         return None
     return state.version
