@@ -41,24 +41,24 @@ def decode(messages: Sequence[bytes]) -> int:
 def collect(messages: Sequence[bytes]) -> int:
     """Decode messages into Arrow columns, and return the number of rows."""
     from etl_assets.sources.postgres_cdc import messages as m
-    from etl_assets.sources.postgres_cdc.changed_rows import RowCollector
+    from etl_assets.sources.postgres_cdc.changed_rows import ChangePlace, RowCollector
     from etl_assets.sources.postgres_cdc.decoder import Decoder
     from etl_assets.sources.postgres_cdc.types import BUILT_IN_TYPES, ValuePolicies
 
     decoder, policies = Decoder(), ValuePolicies()
     collector: RowCollector | None = None
-    rows = lsn = sequence = 0
+    rows = lsn = sequence = at = 0
     for data in messages:
         message = decoder.decode(data)
         match message:
             case m.UpdateMessage() if collector is not None:
                 sequence += 1
-                collector.update(message, lsn, sequence)
+                collector.update(message, ChangePlace(lsn=lsn, sequence=sequence, committed_at=at))
                 if len(collector) >= _ROWS_PER_BATCH:
                     rows += collector.collected(BUILT_IN_TYPES, policies).rows.num_rows
                     collector = RowCollector(collector.relation, ("sale_id",))
             case m.BeginMessage():
-                lsn, sequence = message.commit_lsn, 0
+                lsn, sequence, at = message.commit_lsn, 0, message.committed_at
             case m.RelationMessage() if collector is None:
                 collector = RowCollector(message, ("sale_id",))
     if collector is not None:

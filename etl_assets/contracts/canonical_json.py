@@ -141,6 +141,8 @@ def _parse_strictly(line: bytes) -> Any:
             raise Refused(DeadLetterReason.MALFORMED_JSON, f"nested deeper than {MAX_DEPTH} levels")
         text.encode()
         write(value)
+    except Refused as error:
+        raise _of_field(text, error) from error
     except json.JSONDecodeError as error:
         raise Refused(
             DeadLetterReason.MALFORMED_JSON, f"not JSON at character {error.pos + 1}: {error.msg}"
@@ -150,6 +152,41 @@ def _parse_strictly(line: bytes) -> Any:
     except (orjson.JSONEncodeError, UnicodeEncodeError) as error:
         raise Refused(DeadLetterReason.MALFORMED_JSON, "an escape stands for half a character") from error
     return value
+
+
+def _of_field(text: str, refused: Refused) -> Refused:
+    """Return why a text is refused, with the field that has the number at fault, if a field has it."""
+
+    def number(of: str) -> Refused | None:
+        try:
+            _decimal(of)
+        except Refused as error:
+            return error
+        return None
+
+    def fields(pairs: list[tuple[str, Any]]) -> None:
+        for key, value in pairs:
+            if (error := _refused_in(value)) is not None:
+                raise Refused(error.reason, f"{key[:100]}: {error.error}")
+
+    def constant(of: str) -> Refused:
+        return Refused(DeadLetterReason.MALFORMED_JSON, f"{of} is not JSON")
+
+    try:
+        json.loads(
+            text, object_pairs_hook=fields, parse_float=number, parse_int=number, parse_constant=constant
+        )
+    except Refused as found:
+        return found if found.reason is refused.reason else refused
+    except (ValueError, RecursionError):
+        pass
+    return refused
+
+
+def _refused_in(value: Any) -> Refused | None:
+    if isinstance(value, list):
+        return next((found for each in value if (found := _refused_in(each)) is not None), None)
+    return value if isinstance(value, Refused) else None
 
 
 def _depth(value: Any) -> int:

@@ -1,4 +1,4 @@
-"""States of captured tables in the control store.
+"""States of captured tables, and which spool they are served from, in the control store.
 
 Belongs here: their rows. Does not belong here: which state may follow (`sources/captures/`).
 """
@@ -6,14 +6,17 @@ Belongs here: their rows. Does not belong here: which state may follow (`sources
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert as postgres_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.dialects import postgresql as postgres
+from sqlalchemy.dialects import sqlite
 
-from etl_assets.control.schema import CAPTURE_TABLES
+from etl_assets.control.schema import CAPTURE_SPOOLS, CAPTURE_TABLES
 from etl_assets.control.store import ControlStore
+from etl_assets.sources.captures.spool import KnownSpool
 from etl_assets.sources.captures.table_states import CapturedTableState
 
 
@@ -30,6 +33,32 @@ class StoredTableStates:
         with self._store.reading() as connection:
             return tuple(_state_of(state) for (state,) in connection.execute(query))
 
+    def spool(self, capture: str) -> KnownSpool | None:
+        """Return the spool from which the tables of a capture are served; None: none is known."""
+        rows = CAPTURE_SPOOLS.c
+        query = sa.select(rows.spool, rows.system, rows.timeline, rows.publication)
+        with self._store.reading() as connection:
+            found = connection.execute(query.where(rows.capture == capture)).first()
+        if found is None:
+            return None
+        id_, system, timeline, publication = found
+        return KnownSpool(id=id_, system=system, timeline=timeline, publication=publication)
+
+    def put_spool(self, capture: str, before: KnownSpool | None, spool: KnownSpool) -> bool:
+        """Store a spool in the place of another one, if that is still there."""
+        rows = CAPTURE_SPOOLS.c
+        values = {
+            "spool": spool.id,
+            "system": spool.system,
+            "timeline": spool.timeline,
+            "publication": spool.publication,
+        }
+        with self._store.writing() as connection:
+            if before is None:
+                return _added(connection, CAPTURE_SPOOLS, {"capture": capture, **values})
+            changed = CAPTURE_SPOOLS.update().where(rows.capture == capture, rows.spool == before.id)
+            return connection.execute(changed.values(**values)).rowcount == 1
+
     def put(self, state: CapturedTableState) -> bool:
         """Store a state if it follows the stored one."""
         rows = CAPTURE_TABLES.c
@@ -41,15 +70,21 @@ class StoredTableStates:
         key = {"capture": state.capture, "source_table": state.table}
         with self._store.writing() as connection:
             if state.version == 1:
-                insert = postgres_insert if connection.dialect.name == "postgresql" else sqlite_insert
-                added = insert(CAPTURE_TABLES).values(**key, **values).on_conflict_do_nothing()
-                return connection.execute(added).rowcount == 1
+                return _added(connection, CAPTURE_TABLES, key | values)
             changed = CAPTURE_TABLES.update().where(
                 rows.capture == state.capture,
                 rows.source_table == state.table,
                 rows.version == state.version - 1,
             )
             return connection.execute(changed.values(**values)).rowcount == 1
+
+
+def _added(connection: sa.Connection, table: sa.Table, values: Mapping[str, Any]) -> bool:
+    """Add a row unless there is one with its key; return whether it was added."""
+    dialect = postgres if connection.dialect.name == "postgresql" else sqlite
+    insert = dialect.insert(table).values(**values).on_conflict_do_nothing()
+    # SQLAlchemy does not count the rows of every insert.
+    return connection.execute(insert.returning(*table.primary_key)).first() is not None
 
 
 @lru_cache(maxsize=4_096)

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from etl_assets.control.schema import VERSION_TABLE
 from etl_assets.errors import ControlStoreUnusable
 
-HEAD = "0005"
+HEAD = "0006"
 """The newest version, as a constant: a store that has it costs one query, and no import of Alembic."""
 MIGRATIONS = Path(__file__).parent / "migrations"
 _LOCK = 0x65746C_61737365

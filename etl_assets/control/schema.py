@@ -134,3 +134,12 @@ CAPTURE_TABLES = sa.Table(
     sa.Column("phase", sa.Text, nullable=False),
     sa.Column("state", sa.Text, nullable=False),
 )
+CAPTURE_SPOOLS = sa.Table(
+    "control_capture_spools",
+    METADATA,
+    sa.Column("capture", sa.Text, primary_key=True),
+    sa.Column("spool", sa.Text, nullable=False),
+    sa.Column("system", sa.Text, nullable=False),
+    sa.Column("timeline", sa.BigInteger, nullable=False),
+    sa.Column("publication", sa.BigInteger, nullable=False),
+)

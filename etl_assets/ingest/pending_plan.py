@@ -58,12 +58,16 @@ def committed_batch(table: Table) -> int:
 
 def pending_plan(exceptions: Table, table: Table) -> PendingPlan | None:
     """Return the plan of the most recent rejects, if its rows are not committed. Reads the logs only."""
+    if exceptions.version() < 0:
+        return None
     committed = committed_batch(table)
     return _pending(exceptions, exceptions.version(), committed)
 
 
 def settled_version(exceptions: Table, table: Table) -> int:
     """Return the newest version of the exceptions table whose rejects all count. -1 if there is none."""
+    if exceptions.version() < 0:
+        return -1
     committed = committed_batch(table)
     version = exceptions.version()
     pending = _pending(exceptions, version, committed)

@@ -18,7 +18,7 @@ import numpy as np
 from etl_assets.contracts.reasons import Outcome
 from etl_assets.delta.read.key_index import KeyIndex
 from etl_assets.delta.read.rows import rows_in_process, whole_days
-from etl_assets.delta.read.sorted_runs import Hashes
+from etl_assets.delta.read.sorted_runs import Hashes, each_once
 from etl_assets.delta.session import frame_of
 from etl_assets.delta.table import Table
 from etl_assets.ingest.raw_rows import repeated_ordinals
@@ -75,7 +75,7 @@ class Repeats:
         import pyarrow.parquet as pq
 
         found = (pq.read_table(file, columns=["original_ordinal"]).column(0) for file in self.files)
-        return np.unique(np.concatenate([_NO_ORDINALS, *(rows.drop_null().to_numpy() for rows in found)]))
+        return each_once(np.concatenate([_NO_ORDINALS, *(rows.drop_null().to_numpy() for rows in found)]))
 
     def outcomes(self) -> Counter[tuple[int, str]]:
         """Return the number of repeats by file index and outcome."""
@@ -119,7 +119,7 @@ class RepeatSearch:
         """
         hashes = staged.id_hashes()
         known = KeyIndex(self.table, self.id_column).find(hashes, self.plan.batch_id - 1)
-        suspects = np.union1d(_twice(hashes), known.hashes)
+        suspects = each_once(np.concatenate([_twice(hashes), known.hashes]))
         if not len(suspects):
             return Repeats(folder=None)
         number = np.count_nonzero(np.isin(hashes, suspects))

@@ -179,14 +179,15 @@ def watch_source(
     if source.ranges is None:
         return found
     try:
+        positions = read_positions(table)
         with closing(source.ranges.open()) as opened:
-            lag = opened.lag(read_positions(table))
+            lag = opened.lag(positions)
     except (SourceUnavailable, SourceRefused) as error:
         if raises:
             raise
         return replace(found, unreadable={**found.unreadable, now.date(): f"{error.message}; {error.fix}"})
     days = _days_of_lag(lag, settings.start_date, now.date())
-    return replace(found, ready=tuple(sorted({*found.ready, *days})), lag=lag)
+    return replace(found, ready=tuple(sorted({*found.ready, *days})), lag=lag, positions=positions)
 
 
 def _days_of_lag(lag: Lag, first_day: dt.date, today: dt.date) -> tuple[dt.date, ...]:
@@ -369,10 +370,11 @@ def _behind_as_a_whole(table: Table, source: Table) -> tuple[dt.date, ...]:
 
     Such a table has one cursor, on the whole source.
     """
-    version, snapshot = source.version(), source.snapshot()
-    if snapshot is None:
+    if (version := source.version()) < 0:
         return ()
     cursor = read_cursors(table, source.name, [None])[None]
+    if cursor == version or (snapshot := source.snapshot()) is None:
+        return ()
     newest = snapshot.newest_batch_by_day()
     return tuple(sorted(day for day, batch in newest.items() if cursor > version or batch > cursor))
 

@@ -91,6 +91,13 @@ class CaptureSpec(Spec):
             " copies it again, `follow` leaves null in rows until they change"
         ),
     ] = AddedColumns.COPY
+    history: Annotated[
+        bool,
+        Field(
+            description="whether every change of every table is kept in a table of its own,"
+            " `<table>_history`, from which the versions of each row follow, `<table>_versions`"
+        ),
+    ] = False
     max_copies: Annotated[
         int, Field(ge=1, le=100, description="tables that are copied at the same time; others wait")
     ] = 4

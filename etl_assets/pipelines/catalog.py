@@ -17,6 +17,7 @@ from etl_assets.errors import ContractError, NotFound
 from etl_assets.pipelines.invariant import Invariant
 from etl_assets.pipelines.pipeline import Pipeline
 from etl_assets.pipelines.placement_class import PlacementClass
+from etl_assets.pipelines.row_versions import RowVersions
 from etl_assets.pipelines.stage import Stage, SystemTable
 from etl_assets.pipelines.undeclared import UndeclaredTables
 from etl_assets.pipelines.undo_policy import UndoPolicy
@@ -135,6 +136,11 @@ class Catalog:
     def made_again(self) -> tuple[str, ...]:
         """Names of the tables whose stages can make their rows again, each after its inputs."""
         return tuple(stage.name for stage in self.stages if stage.can_be_made_again)
+
+    @cached_property
+    def versions(self) -> Mapping[str, RowVersions]:
+        """The queries of versions of rows, by the names that they are queried by."""
+        return {each.versions.name: each.versions for each in self.stages if each.versions is not None}
 
     def table(self, name: str) -> TableContract:
         """The contract of the table of that name.

@@ -212,6 +212,7 @@ class _Check:
         of_tenant = [file for file in self.files if reads_all or file.tenant == reader.tenant]
         broken = [file.name for file in of_tenant if file.spec is None]
         own = table.removesuffix("_tombstones").removesuffix("_rejects").removesuffix("_source")
+        own = own.removesuffix("_history")
         return next((name for name in broken if name in (table, own)), None)
 
     @staticmethod
@@ -248,6 +249,7 @@ def _own_clash(file: PipelineFile, spec: PipelineSpec) -> Problem | None:
             f"give it another name, such as `{spec.table_name}_rows`",
         )
     expected = (2 + 2 * spec.keeps_records) + (spec.tombstones_name is not None) + 2 * len(spec.sinks)
+    expected += 2 * spec.table.history
     if len(table_names(spec)) == expected:
         return None
     return file.problem(

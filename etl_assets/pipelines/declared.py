@@ -28,6 +28,7 @@ from etl_assets.contracts.tables.recurring_columns import COMMIT_STAMPS, label, 
 from etl_assets.contracts.tables.tombstones import tombstones_of
 from etl_assets.contracts.write_mode import WriteMode
 from etl_assets.errors import ContractError
+from etl_assets.pipelines.change_history import history_spec
 from etl_assets.pipelines.direct_load import problem_of_type
 from etl_assets.pipelines.partition_by import time_column
 from etl_assets.pipelines.spec import ColumnSpec, PipelineSpec
@@ -119,13 +120,21 @@ class DeclaredTables:
             return None
         return tombstones_of(self.table, order=self.order)
 
+    @cached_property
+    def history(self) -> DeclaredTables | None:
+        """The tables by which every change of the table is kept; None if it is not."""
+        if not self.spec.table.history:
+            return None
+        return DeclaredTables(spec=history_spec(self.spec), contract_of=self.contract_of)
+
     @property
     def all(self) -> tuple[TableContract, ...]:
         """All tables."""
         tombstones = () if self.tombstones is None else (self.tombstones,)
+        history = () if self.history is None else (self.history.table,)
         of_sinks = (each for sink in self.deliveries for each in (sink, self.rejects_of(sink)))
         records = (self.source, self.source_rejects) if self.spec.keeps_records else ()
-        return (*records, self.table, self.rejects, *tombstones, *of_sinks)
+        return (*records, self.table, self.rejects, *tombstones, *history, *of_sinks)
 
     @cached_property
     def deliveries(self) -> tuple[TableContract, ...]:

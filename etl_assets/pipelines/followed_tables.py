@@ -89,6 +89,7 @@ def _is_of_rows(name: str, base: Catalog, files: Sequence[PipelineFile]) -> bool
         return stage.name == name and not stage.delivers
     declared = (each.spec for each in files if each.spec is not None)
     return any(
-        name == each.table_name or (each.keeps_records and name == each.source_table_name)
+        name in (each.table_name, each.history_name)
+        or (each.keeps_records and name == each.source_table_name)
         for each in declared
     )

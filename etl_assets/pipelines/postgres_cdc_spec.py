@@ -15,14 +15,16 @@ from etl_assets.pipelines.spec_fields import Spec
 
 POSTGRES_CDC = "postgres_cdc"
 """Name of the source of PostgreSQL's log, in the columns `source` of its tables."""
-CHANGE_FIELD, LSN_FIELD, SEQUENCE_FIELD, UNAVAILABLE_FIELD = (
+CHANGE_FIELD, LSN_FIELD, SEQUENCE_FIELD, UNAVAILABLE_FIELD, OPERATION_FIELD, COMMITTED_AT_FIELD = (
     "postgres.change",
     "postgres.lsn",
     "postgres.sequence",
     "postgres.unavailable",
+    "postgres.operation",
+    "postgres.committed_at",
 )
-"""Fields that the source adds: what a change does, where its commit is in the log, its place in that, and the
-fields whose values the log does not have."""
+"""Fields that the source adds: what a change does, where its commit is in the log, its place in that, the
+fields whose values the log does not have, what the database did, and when it committed that."""
 CHANGE_COLUMN, LSN_COLUMN, UNAVAILABLE_COLUMN = "change_in_source", "lsn_in_source", "unavailable_in_source"
 """Columns that the platform adds: the first one is not stored, the second one is the table's sequence."""
 OF_LOG = {

@@ -189,7 +189,7 @@ class KafkaSource(Spec):
     ] = 1_048_576
     max_batch_records: Annotated[
         int, Field(ge=1, le=10_000_000, description="most offsets of one batch, over all partitions")
-    ] = 500_000
+    ] = 2_000_000
 
     @field_validator("start", mode="before")
     @classmethod

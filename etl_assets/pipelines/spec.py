@@ -20,6 +20,7 @@ from pydantic import (
 from etl_assets.contracts.columns import PARTITION_DATE
 from etl_assets.contracts.tables.tombstones import tombstones_name
 from etl_assets.contracts.write_mode import WriteMode
+from etl_assets.pipelines.change_history import expect_history, history_name, versions_name
 from etl_assets.pipelines.dagster_names import owner
 from etl_assets.pipelines.debezium_spec import DebeziumSource
 from etl_assets.pipelines.deleted_rows import expect_deletes, field_of_gone_rows
@@ -125,6 +126,16 @@ class TableSpec(Spec):
             ),
         ),
     ] = None
+    history: Annotated[
+        bool,
+        Field(
+            description=(
+                "sources of type postgres_cdc and debezium: whether every change is kept in a table of its"
+                " own, `<table>_history`, from which `<table>_versions` follows: the versions of each row,"
+                " with the time from which and until which it was there"
+            )
+        ),
+    ] = False
     trace_context: Annotated[
         Name | None,
         Field(
@@ -262,6 +273,8 @@ class PipelineSpec(Spec):
     def _changes_of_a_log_are_applied(self) -> PipelineSpec:
         """Let the table apply the changes of a database's log, in their order there."""
         log = log_of(self.source)
+        if self.table.history:
+            expect_history(self)
         if log is None:
             return self
         added = {name: ColumnSpec.model_validate(each) for name, each in log.columns.items()}
@@ -286,6 +299,16 @@ class PipelineSpec(Spec):
     def tombstones_name(self) -> str | None:
         """Name of the table with the tombstones of deleted rows; None if no row is deleted."""
         return tombstones_name(self.table_name) if self.table.write_mode is WriteMode.APPLY_CHANGES else None
+
+    @property
+    def history_name(self) -> str | None:
+        """Name of the table with every change of the table; None if there is none."""
+        return history_name(self.table_name) if self.table.history else None
+
+    @property
+    def versions_name(self) -> str | None:
+        """Name by which the versions of the table's rows are queried; None if there are none."""
+        return versions_name(self.table_name) if self.table.history else None
 
     @property
     def source_table_name(self) -> str:

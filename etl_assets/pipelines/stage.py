@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from etl_assets.contracts.columns import TableContract
 from etl_assets.pipelines.lag_limit import LagLimit
 from etl_assets.pipelines.placement_class import PlacementClass
+from etl_assets.pipelines.row_versions import RowVersions
 from etl_assets.pipelines.undo_policy import UndoPolicy
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Stage:
             undo leaves it as it is, and the next delivery brings the target to where the input is then.
         is_required: Whether a sink that is over its lag limit pauses the source of the pipeline.
         lag_limit: That limit; None: the platform file's.
+        versions: The versions of rows that follow from its table, as a query; None if it has none.
         withdraws: Whether that delivery also removes the rows that the undo took out.
     """
 
@@ -86,6 +88,7 @@ class Stage:
     is_required: bool = True
     lag_limit: LagLimit | None = None
     withdraws: bool = True
+    versions: RowVersions | None = None
 
     @property
     def name(self) -> str:

@@ -43,6 +43,7 @@ def table_names(spec: PipelineSpec) -> dict[str, Path]:
     own: Path = ("table", "name") if spec.table.name else ("name",)
     source, table = spec.source_table_name, spec.table_name
     tombstones: dict[str, Path] = {} if spec.tombstones_name is None else {spec.tombstones_name: own}
+    history = dict.fromkeys(filter(None, (spec.history_name, spec.versions_name)), own)
     of_sinks: dict[str, Path] = {
         name: ("sinks", index, "name") if sink.name else ("sinks", index)
         for index, sink in enumerate(spec.sinks)
@@ -52,7 +53,7 @@ def table_names(spec: PipelineSpec) -> dict[str, Path]:
     records: dict[str, Path] = {}
     if spec.keeps_records:
         records = {source: ("name",), f"{source}_rejects": ("name",)}
-    return {table: own, f"{table}_rejects": own} | records | tombstones | of_sinks
+    return {table: own, f"{table}_rejects": own} | records | tombstones | history | of_sinks
 
 
 def lookups(spec: PipelineSpec) -> Iterator[tuple[Path, str]]:

@@ -51,7 +51,7 @@ class FailureDomain:
 
     def table_path(self, table: str, generation: str = FIRST_GENERATION) -> Path:
         """Return the folder of a table's replica: `<root>/tables/<table>/<content generation>`."""
-        return self.root / "tables" / table / generation
+        return self.root.joinpath("tables", table, generation)
 
     def lock_path(self, table: str) -> Path:
         """Return the file whose lock admits one writer of the table on this machine."""

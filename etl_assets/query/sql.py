@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from etl_assets.errors import NotFound, QueryRefused
@@ -15,6 +16,7 @@ from etl_assets.query.statement import as_query
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from etl_assets.pipelines.row_versions import RowVersions
     from etl_assets.placement.domains import FailureDomain
 
 ENGINE_SETTINGS = {
@@ -74,15 +76,17 @@ def run_query(statement: str, domain: FailureDomain, *, limit: int | None = None
         FeatureUnsupported: a table uses Delta features that the engine does not support.
         QuorumUnavailable: too few failure domains answer to determine the acknowledged version of a table.
     """
+    catalog = domain.catalog
 
     def open_named(name: str) -> OpenedTable:
         try:
-            domain.catalog.contract_of(name)
+            catalog.contract_of(name)
         except NotFound as error:
-            raise unknown_table(name, domain.catalog.every_name(), domain.catalog.unlisted()) from error
+            known = (*catalog.every_name(), *catalog.versions)
+            raise unknown_table(name, known, catalog.unlisted()) from error
         return opened_from(domain, name)
 
-    return _run(statement, limit, open_named)
+    return _run(statement, limit, open_named, catalog.versions)
 
 
 def rows_of(table: OpenedTable, columns: Sequence[str] | None = None) -> pa.Table:
@@ -103,13 +107,24 @@ def rows_of(table: OpenedTable, columns: Sequence[str] | None = None) -> pa.Tabl
     return pa.Table.from_batches(result.batches(), result.schema)
 
 
-def _run(statement: str, limit: int | None, open_named: Callable[[str], OpenedTable]) -> QueryResult:
+def _run(
+    statement: str,
+    limit: int | None,
+    open_named: Callable[[str], OpenedTable],
+    versions: Mapping[str, RowVersions] = MappingProxyType({}),
+) -> QueryResult:
     import pyarrow as pa
     from deltalake import QueryBuilder
     from deltalake.exceptions import DeltaError
 
     text = as_query(statement, limit)
     builder, tables = QueryBuilder(ENGINE_SETTINGS), dict[str, OpenedTable]()
+
+    def register(name: str) -> None:
+        tables[name] = open_named(name)
+        expect_readable(tables[name], Reader.SQL)
+        builder.register(_quoted(name), tables[name].delta())
+
     # Only the engine knows which names of a statement are tables. Run the statement, register the unknown
     # table that the error names, and run it again.
     while True:
@@ -120,9 +135,19 @@ def _run(statement: str, limit: int | None, open_named: Callable[[str], OpenedTa
             name = missing_table(str(error))
             if name is None or name in tables:
                 raise needs_quotes(name) if name else refusal(str(error), statement) from error
-        tables[name] = open_named(name)
-        expect_readable(tables[name], Reader.SQL)
-        builder.register(_quoted(name), tables[name].delta())
+        if (found_versions := versions.get(name)) is None:
+            register(name)
+            continue
+        if found_versions.history not in tables:
+            register(found_versions.history)
+        try:
+            builder.execute(f"CREATE VIEW {_quoted(name)} AS {found_versions.sql()}")
+        except DeltaError as error:
+            raise QueryRefused(
+                f"{name} cannot be made of {found_versions.history}: {refusal(str(error), '').message}",
+                fix="run the pipeline, if the table got a column: the next step adds it to the history",
+                table=name,
+            ) from error
     result = QueryResult(tables=tuple(tables.values()), reader=pa.RecordBatchReader.from_stream(found))
     if not result.schema.names:
         raise QueryRefused("the query gives no columns", fix="name some, or *: SELECT * FROM orders")

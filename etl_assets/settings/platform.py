@@ -248,8 +248,12 @@ class Settings(Section):
         """Return the pipelines of the installation, and all tables."""
         return self.installed().catalog
 
-    def placement(self) -> Placement:
-        """Return the configured failure domains and the placement policy."""
+    def placement(self, declared: Catalog | None = None) -> Placement:
+        """Return the configured failure domains and the placement policy.
+
+        Args:
+            declared: The pipelines of the installation; None: they are looked for, which looks at each file.
+        """
         sites = tuple(each.site(self.home) for each in self.domains)
         observations = Observations(self.home / "health.json")
         watch = Watch(
@@ -257,7 +261,7 @@ class Settings(Section):
             observations=observations,
             timeout_seconds=self.health.timeout_seconds,
         )
-        declared = self.catalog()
+        declared = declared or self.catalog()
         catalog = declared.with_undeclared(
             TablesUnderRoots(sites=sites, watch=watch, declared=frozenset(declared.names))
         )

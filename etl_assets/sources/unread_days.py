@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from etl_assets.errors import SourceUnreadable
 from etl_assets.sources.landing import LANDING, Folders, shown
 from etl_assets.sources.ledger import Ledger
-from etl_assets.sources.ranges import Lag
+from etl_assets.sources.ranges import Lag, Positions
 from etl_assets.sources.source_files import SourceFile
 
 MAX_NAMES = 5
@@ -96,6 +96,7 @@ class Watched:
         oldest_ns: When the oldest of them was last changed (nanoseconds since 1970); None if there are none.
         newest_ns: When the newest of them was last changed.
         lag: What a source that is read in ranges has beyond its positions; None for files.
+        positions: These positions.
         cursor: Cursor of the next tick; it includes the entries that are never read.
     """
 
@@ -114,6 +115,7 @@ class Watched:
     oldest_ns: int | None = None
     newest_ns: int | None = None
     lag: Lag | None = None
+    positions: Positions = field(default_factory=dict)
 
     @property
     def _place(self) -> str:

@@ -19,6 +19,7 @@ from etl_assets.pipelines.stage import BuildStep, OpenSource, Stage
 from etl_assets.pipelines.table_owners import followed, lookups
 from etl_assets.pipelines.undo_policy import UndoPolicy
 from etl_assets.steps.delivery_stage import delivery_stage
+from etl_assets.steps.history_stage import history_stage
 from etl_assets.steps.invariants import has_dense_offsets
 
 if TYPE_CHECKING:
@@ -46,16 +47,23 @@ def declared_pipeline(tables: DeclaredTables) -> Pipeline:
         history=None if direct else _history(tables, opened),
         traced=None if direct else _traced(tables),
         path=(_direct(tables, opened),) if direct else _by_records(tables, opened),
-        derived=tuple(
-            delivery_stage(
-                sink,
-                pipeline=spec.name,
-                group=spec.name,
-                table=tables.table,
-                tombstones=tables.tombstones,
-                owners=spec.owners,
-            )
-            for sink in spec.sinks
+        derived=(
+            *(
+                ()
+                if tables.history is None
+                else (history_stage(tables, tables.history, _load(tables.history, keeps_rejects=False)),)
+            ),
+            *(
+                delivery_stage(
+                    sink,
+                    pipeline=spec.name,
+                    group=spec.name,
+                    table=tables.table,
+                    tombstones=tables.tombstones,
+                    owners=spec.owners,
+                )
+                for sink in spec.sinks
+            ),
         ),
     )
 
@@ -132,13 +140,15 @@ def _ingest(tables: DeclaredTables) -> BuildStep:
     return build
 
 
-def _load(tables: DeclaredTables) -> BuildStep:
+def _load(tables: DeclaredTables, *, keeps_rejects: bool = True) -> BuildStep:
     source = tables.spec.source
 
     def build(arguments: StepArguments) -> Step:
         from etl_assets.steps.load_table import LoadTable
 
-        step = LoadTable(context=arguments.context, mode=arguments.mode, tables=tables)
+        step = LoadTable(
+            context=arguments.context, mode=arguments.mode, tables=tables, keeps_rejects=keeps_rejects
+        )
         if not isinstance(source, PostgresCdcSource) or source.capture is None:
             return step
         from etl_assets.sources.captures.connect import knows_all_columns

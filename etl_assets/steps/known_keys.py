@@ -76,7 +76,8 @@ class KnownKeys:
             merged = list(threads.map(partial(self._merge, staged, work), self.stored))
         # 2. Write the staged rows that no stored row keeps out.
         late = np.concatenate([np.empty(0, dtype=np.int64), *(each.late for each in merged)])
-        places = np.setdiff1d(staged.column(_PLACE).filter(call("invert", staged.column(IS_DELETED))), late)
+        places = staged.column(_PLACE).filter(call("invert", staged.column(IS_DELETED))).to_numpy()
+        places = np.sort(places[~np.isin(places, late)])
         replace(self.rows, kept=by_file(self.rows.files, places)).write(folder, {})
         for file in work.rglob("*.parquet"):
             target = folder / file.relative_to(work)
@@ -167,7 +168,7 @@ class KnownKeys:
         is_update = call("and_not", replaced, is_deleted)
         if self.truncate is not None:
             older = rows.column(_ROW).filter(is_older_than(rows, self.truncate)).to_numpy()
-            truncated = np.setdiff1d(older, gone)
+            truncated = older[~np.isin(older, gone)]
         return _Compared(
             gone=np.concatenate([gone, truncated]),
             late=both.column(_PLACE).filter(late).to_numpy(),

@@ -78,12 +78,15 @@ class LoadTable:
         tables: The pipeline's tables.
         has_all_columns: Whether this process knows all columns that the records may have by now. It would
             leave values out otherwise, so it loads nothing then.
+        keeps_rejects: Whether records without a row become exceptions. Not if another table of the same
+            records has them.
     """
 
     context: StepContext
     mode: ReadMode
     tables: DeclaredTables
     has_all_columns: Callable[[], bool] = lambda: True
+    keeps_rejects: bool = True
 
     def run(self, days: Sequence[dt.date] = ()) -> StepReport:
         """Make the rows of the new records, in one commit; `days` are ignored.
@@ -137,6 +140,7 @@ class LoadTable:
                 cursors=new.cursors,
                 folder=folder,
                 tombstones=tombstones,
+                keeps_rejects=self.keeps_rejects,
             ).run()
 
 
@@ -156,6 +160,7 @@ class _Load:
         cursors: Cursors of the table after the commit.
         folder: Folder for staged rows.
         tombstones: The table's tombstones; None if it does not apply changes.
+        keeps_rejects: As for `LoadTable`.
     """
 
     context: StepContext
@@ -169,6 +174,7 @@ class _Load:
     cursors: Mapping[str, int]
     folder: Path
     tombstones: Tombstones | None
+    keeps_rejects: bool
 
     def run(self) -> StepReport:
         """Stage, then commit the rejects, then the rows."""
@@ -187,12 +193,14 @@ class _Load:
                 wait_seconds=self.context.lock_wait_seconds,
             )
         # 3. Commit the rejects before the rows, so that no record is lost by a kill in between.
-        if any(stage.figures[REFUSED] for stage in stages):
+        if self.keeps_rejects and any(stage.figures[REFUSED] for stage in stages):
             records = self.source.read(self.context.spark, self.snapshot.version, self.after)
             commit_rejects(self.context, self.tables, _by_spark(stages), records, self.folder)
         # 4. Commit the rows.
         done, truncated = self._commit_rows(last, base)
         refused, filtered = self._records_without_rows(stages, read_from)
+        if not self.keeps_rejects:
+            refused, filtered = 0, refused + filtered
         counts = Counter(
             {
                 READ: stages[0].figures[READ],
@@ -212,7 +220,9 @@ class _Load:
             version=done.version,
             counts={None: counts},
             commits=int(not done.repeated),
-            notes=warnings_of(self.tables.spec, [stage.figures for stage in stages]),
+            notes=warnings_of(self.tables.spec, [stage.figures for stage in stages])
+            if self.keeps_rejects
+            else (),
         )
 
     def _stage(self) -> tuple[list[StagedLoad], tuple[frozenset[int], ...]]:

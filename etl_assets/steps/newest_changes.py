@@ -103,7 +103,7 @@ class ChangesOfLoad:
         if tombstones.num_rows or truncate is not None:
             chosen = rows.take(places).append_column(_PLACE, pa.array(places))
             chosen = chosen.append_column(IS_DELETED, pa.array(places >= first_delete))
-            places = np.setdiff1d(places, self._late(chosen, tombstones, truncate))
+            places = places[~np.isin(places, self._late(chosen, tombstones, truncate))]
         upserts, deletes = places[places < first_delete], places[places >= first_delete]
         return NewestChanges(
             upserts=None if len(upserts) == first_delete else upserts,

@@ -20,7 +20,13 @@ from typing import TYPE_CHECKING, Any, Self
 from etl_assets.compute.in_process import is_little_work
 from etl_assets.contracts.columns import Column
 from etl_assets.contracts.tables.tombstones import IS_TRUNCATE
-from etl_assets.delta.read.data_files import new_data_file, pieces_of, rows_at_once, whole_file
+from etl_assets.delta.read.data_files import (
+    new_data_file,
+    pieces_of,
+    repeating_columns,
+    rows_at_once,
+    whole_file,
+)
 from etl_assets.delta.read.rows import files_with
 from etl_assets.delta.write.changes import IS_DELETED
 from etl_assets.delta.write.partition_files import SPELT_TYPES
@@ -228,7 +234,7 @@ class StagedRowsWriter:
         if not rows.num_rows:
             return
         if path not in self._writers:
-            self._writers[path] = new_data_file(path, rows.schema)
+            self._writers[path] = new_data_file(path, rows.schema, repeating=repeating_columns(rows))
         self._writers[path].write_table(rows)
 
 
@@ -275,8 +281,8 @@ def plain_records(tables: DeclaredTables) -> PlainRecords | None:
     spec, contract = tables.spec.table, tables.table
     if any(contract.column(name).type not in SPELT_TYPES for name in contract.delta_partition):
         return None
-    kinds = None
-    if tables.tombstones is not None and (kinds := PlainKinds.of(tables)) is None:
+    kinds, knows_kinds = None, tables.tombstones is not None or spec.apply_as_deletes is not None
+    if knows_kinds and (kinds := PlainKinds.of(tables)) is None:
         return None
     required = {*spec.keys, *(tables.order[:1] if tables.tombstones is not None else ())} - {OFFSET}
     laid_out_by = None if spec.partition_by is None or spec.partition_by.by else spec.partition_by.name

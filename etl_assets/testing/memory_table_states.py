@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from etl_assets.sources.captures.spool import KnownSpool
 from etl_assets.sources.captures.table_states import CapturedTableState
 
 
@@ -12,11 +13,25 @@ class MemoryTableStates:
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], CapturedTableState] = {}
+        self._spools: dict[str, KnownSpool] = {}
         self._lock = threading.Lock()
 
     def of_capture(self, capture: str) -> tuple[CapturedTableState, ...]:
         """Return the tables of a capture, by name."""
         return tuple(state for (of, _), state in sorted(self._found.items()) if of == capture)
+
+    def spool(self, capture: str) -> KnownSpool | None:
+        """Return the spool from which the tables of a capture are served; None: none is known."""
+        return self._spools.get(capture)
+
+    def put_spool(self, capture: str, before: KnownSpool | None, spool: KnownSpool) -> bool:
+        """Store a spool in the place of another one, if that is still there."""
+        with self._lock:
+            found = self._spools.get(capture)
+            if (found and found.id) != (before and before.id):
+                return False
+            self._spools[capture] = spool
+            return True
 
     def put(self, state: CapturedTableState) -> bool:
         """Store a state if it follows the stored one."""

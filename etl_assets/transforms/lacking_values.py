@@ -24,12 +24,12 @@ def lacking_columns(tables: DeclaredTables) -> LackingColumns | None:
         return None
     others = {*spec.table.keys, *log.columns, *spec.table.except_column_list}
     return LackingColumns(
-        keys=tables.table.merge_key,
+        keys=spec.table.keys,
         sequence=tables.order[0],
         arrival=OFFSET,
         lacks=UNAVAILABLE_COLUMN,
         fields={name: each.from_ or name for name, each in spec.columns.items() if name not in others},
-        key_fields=tuple(spec.columns[name].from_ or name for name in tables.table.merge_key),
+        key_fields=tuple(spec.columns[name].from_ or name for name in spec.table.keys),
     )
 
 

@@ -60,7 +60,10 @@ class Feed:
     @property
     def says_when(self) -> bool:
         """Whether its source says when there is something again, after a look that found nothing."""
-        return self.found is not None and self.found.lag is not None and self.found.lag.is_same is not None
+        found = self.found
+        if found is None or found.unreadable or found.left:
+            return False
+        return found.lag is not None and found.lag.is_same is not None
 
     @property
     def has_news(self) -> bool:

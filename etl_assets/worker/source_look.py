@@ -6,10 +6,11 @@ import datetime as dt
 from typing import TYPE_CHECKING
 
 from etl_assets.observability.pending import watch_source
-from etl_assets.steps.placing import once_led
+from etl_assets.steps.placing import once_led, place
 from etl_assets.steps.step import logger
 
 if TYPE_CHECKING:
+    from etl_assets.pipelines.catalog import Catalog
     from etl_assets.settings import Settings
     from etl_assets.sources.unread_days import Watched
     from etl_assets.worker.feed import Feed
@@ -17,21 +18,28 @@ if TYPE_CHECKING:
 MAX_DAYS_PER_LOOK = 1_000
 
 
-def look_at_source(feed: Feed, settings: Settings) -> Watched:
+def look_at_source(feed: Feed, settings: Settings, catalog: Catalog) -> Watched:
     """Find what is unread of a pipeline's source, and keep in the feed how far it was listed.
+
+    Args:
+        feed: The pipeline.
+        settings: The platform file.
+        catalog: The pipelines of the installation, as the worker follows them.
 
     Raises:
         EtlAssetsError, OSError: the source cannot be looked at now.
     """
     source = feed.pipeline.path[0]
+    placement = settings.placement(catalog)
     found = once_led(
-        settings.placement(),
+        placement,
         lambda: watch_source(
             source,
             settings,
             feed.cursor,
             now=dt.datetime.now(dt.UTC),
             most_days=MAX_DAYS_PER_LOOK,
+            domain=place(placement, source.name),
         ),
     )
     feed.cursor, feed.found = found.cursor, found

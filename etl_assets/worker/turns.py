@@ -17,8 +17,11 @@ from etl_assets.worker.feed import Feed
 
 LOOKUP_WAIT_SECONDS = 10.0
 """How long a turn of a pipeline holds back those that look values up in its tables."""
-REST_SECONDS = 30.0
-"""How long a pipeline rests whose source says when there is something new: then it is looked at anyway."""
+REST_SECONDS = 300.0
+"""How long a pipeline rests whose source says when there is something new: then it is looked at anyway.
+
+What ends its rest is asked once for all pipelines (`rest_watch.py`); a look at each costs much more.
+"""
 LONG_SECONDS = 900.0
 """A turn that takes longer is reported once."""
 _IDLE_SECONDS = 1.0
@@ -82,6 +85,7 @@ class Turns:
         self._feeds: Mapping[str, Feed] = {}
         self._turns: dict[str, PipelineTurns] = {}
         self._busy: dict[str, float] = {}
+        self._woken: set[str] = set()
         self._reported: set[str] = set()
         self._round = 0
         self._is_over = False
@@ -90,15 +94,22 @@ class Turns:
     def follow(self, feeds: Iterable[Feed], looks_up: Callable[[str], frozenset[str]]) -> None:
         """Give turns to some pipelines from now on, and to no others.
 
-        A pipeline that a thread works on gets its next turn once that one has ended.
+        A pipeline that a thread works on gets its next turn once that one has ended. Those that rest are
+        looked at: their declaration may be another one.
         """
         with self._changed:
+            latest = self._clock() + self._interval
             self._feeds = {feed.pipeline.name: feed for feed in feeds}
+            before = {
+                name: self._turns.get(name) or PipelineTurns(name=name, round=self._round)
+                for name in self._feeds
+            }
             self._turns = {
                 name: replace(
-                    self._turns.get(name) or PipelineTurns(name=name, round=self._round),
+                    before[name],
                     priority=feed.pipeline.priority,
                     looks_up=looks_up(name),
+                    due_at=min(before[name].due_at, latest),
                 )
                 for name, feed in self._feeds.items()
             }
@@ -134,15 +145,17 @@ class Turns:
             del self._busy[name]
             if (feed := self._feeds.get(name)) is not None:
                 now = self._clock()
+                feed.rests &= name not in self._woken
                 if feed.rests:
                     self._turns[name] = replace(self._turns[name], due_at=now + REST_SECONDS)
                 elif feed.is_handed_over:
                     self._turns[name] = replace(self._turns[name], due_at=now)
+            self._woken.discard(name)
             self._reported.discard(name)
             self._changed.notify_all()
 
     def wake_up(self) -> None:
-        """Wake the pipelines that rest and may have something to do by now."""
+        """Wake the pipelines that rest and whose source may have something by now."""
         found = []
         for feed in self.resting():
             try:
@@ -150,7 +163,6 @@ class Turns:
                     found.append(feed.pipeline.name)
             except (EtlAssetsError, OSError):
                 found.append(feed.pipeline.name)  # its turn says what it is
-                break
         if found:
             self.wake(found)
 
@@ -160,13 +172,21 @@ class Turns:
             return [feed for name, feed in self._feeds.items() if feed.rests and name not in self._busy]
 
     def wake(self, names: Iterable[str]) -> None:
-        """Let the next turns of some pipelines begin now."""
+        """Let the next turns of some pipelines begin now. One that has a turn does not rest after it."""
         with self._changed:
             now = self._clock()
             for name in names:
+                if name in self._busy:
+                    self._woken.add(name)
                 if name in self._turns and self._turns[name].due_at > now:
                     self._turns[name] = replace(self._turns[name], due_at=now)
             self._changed.notify_all()
+
+    def wake_all(self) -> None:
+        """Wake all pipelines that rest, and let none rest after a turn that has begun."""
+        with self._changed:
+            names = [name for name, feed in self._feeds.items() if feed.rests or name in self._busy]
+        self.wake(names)
 
     def end(self) -> None:
         """Give no more turns."""

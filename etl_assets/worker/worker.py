@@ -5,7 +5,7 @@ Each thread has one task, so that none waits for another:
 - "path", as many as `worker.parallel` says: each takes the records of a source along the path of its
   pipeline for one micro-batch, then those of the pipeline whose turn is next (`turns.py`);
 - "copy", as many as `worker.parallel_copies` says: the same for captured tables that are being copied;
-- "resting" gives turns to pipelines whose source says that there is something again;
+- "resting" gives turns to pipelines that rest and may have something to do again (`rest_watch.py`);
 - "derived" brings the derived tables of all pipelines up to date, in a Spark session of its own;
 - "sinks" starts a thread for each sink that lacks something (`deliveries.py`);
 - "schedules" asks for runs whose time has come (`scheduled_runs.py`), "control" claims runs, and looks at
@@ -47,6 +47,7 @@ from etl_assets.worker.limit_watch import LimitWatch
 from etl_assets.worker.pauses import WorkItem
 from etl_assets.worker.repeated_tasks import repeat
 from etl_assets.worker.reports import Reports
+from etl_assets.worker.rest_watch import RestWatch
 from etl_assets.worker.run_ends import RunEnds
 from etl_assets.worker.scheduled_runs import LOOK_SECONDS, ScheduledRuns
 from etl_assets.worker.session import Session
@@ -137,16 +138,13 @@ class Worker:
                     self._started("derived", self._bring_up_to_date, self._pace.derived_interval_seconds),
                     self._started("sinks", self._deliveries.look, self._pace.batch_interval_seconds),
                     self._started("captures", CaptureWatch(self._settings, self._failures.alert).look, 1.0),
-                    self._started("resting", self._turns.wake_up, 1.0),
+                    self._started("resting", RestWatch(self._settings, self._turns).look, 1.0),
                     self._started("reports", self._reports.tell, self._pace.report_interval_seconds),
                 ]
                 self._give_turns()
                 for name, copies in thread_names(self._pace.parallel, self._pace.parallel_copies).items():
                     take_turn = partial(self._take_turn, self._crew(name, held.alive), held, copies)
                     threads.append(self._started(name, take_turn, 0.0))
-                threads.append(
-                    self._started("resting", self._turns.wake_up, self._pace.batch_interval_seconds)
-                )
                 self._carry_on(held)
             except KeyboardInterrupt:
                 logger.warning("leaving: what has begun is cancelled, and done by the next run or worker")
@@ -234,7 +232,7 @@ class Worker:
         if not self._failures.ready([(looking := (source.name, None))]):
             return ()
         try:
-            found = look_at_source(feed, self._settings)
+            found = look_at_source(feed, self._settings, self._catalog)
         except (EtlAssetsError, OSError) as error:
             self._failed(source.name, (), {None: error})
             return ()

@@ -24,12 +24,13 @@ from etl_assets.errors import SinkFenced, SinkRefused, SinkUnavailable
 from etl_assets.pipelines.sink_specs import PostgresSinkSpec
 from etl_assets.settings.connections import PostgresConnection
 from etl_assets.settings.secret import Secret
+from etl_assets.sinks.postgres import sink as module
 from etl_assets.sinks.postgres.open import open_postgres
 from etl_assets.sinks.postgres.sink import PostgresSink
 from etl_assets.sinks.sink import Delivery, Rejection
 from etl_assets.stack.postgres import PostgresServer
 from etl_assets_tests.reference.peak_memory import growth
-from etl_assets_tests.sinks.contract import CONTRACT, SinkContract, Stored, at, delivery, many
+from etl_assets_tests.sinks.contract import CONTRACT, SinkContract, Stored, at, delivery, in_the_middle, many
 
 PASSWORD = "SINK_TEST_PASSWORD"
 
@@ -179,6 +180,41 @@ def test_a_row_that_the_server_or_a_users_constraint_refuses_is_rejected_and_the
     sink.close()
 
 
+def test_a_whole_delivery_to_an_empty_table_is_copied_and_takes_keys_that_appear_meanwhile(
+    opened, query, stored, monkeypatch
+):
+    sink = opened()
+    sink.prepare(CONTRACT)
+    with monkeypatch.context() as patched:
+        patched.setattr(module._Load, "_upsert", lambda *_: pytest.fail("rows were not copied"))
+        sink.deliver(delivery(None, at(1), [(1, "a"), (2, "b")], whole=True))
+    assert stored() == {(1, "a"), (2, "b")}
+    query("DELETE FROM SCHEMA.films")
+    rows = [(number, "ours") for number in range(12)]
+    theirs = "INSERT INTO SCHEMA.films (id, name) VALUES (11, 'theirs')"
+    done = sink.deliver(in_the_middle(delivery(at(1), at(2), rows, whole=True), lambda: query(theirs)))
+    assert (done.written, done.rejected) == (12, 0)
+    assert stored() == set(rows)
+    # The next whole delivery compares rows again.
+    done = sink.deliver(delivery(at(2), at(3), rows[1:], whole=True))
+    assert (done.written, done.unchanged, done.deleted) == (0, 11, 1)
+    sink.close()
+
+
+def test_rows_of_a_table_with_row_security_are_not_copied(connection, schema, query, monkeypatch):
+    query("CREATE ROLE SCHEMA LOGIN PASSWORD 'SCHEMA'")
+    query("GRANT CREATE ON DATABASE postgres TO SCHEMA")
+    monkeypatch.setenv(PASSWORD, schema)
+    spec = PostgresSinkSpec(type="postgres", connection="c", table=f"{schema}.films")
+    sink = open_postgres(spec, connection.model_copy(update={"user": schema}), None, "films")  # ty: ignore[invalid-argument-type]
+    sink.prepare(CONTRACT)
+    query("ALTER TABLE SCHEMA.films ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY")
+    query("CREATE POLICY everything ON SCHEMA.films USING (true)")
+    assert sink.deliver(delivery(None, at(1), [(1, "a")], whole=True)).written == 1
+    sink.close()
+    assert query("SELECT id, name FROM SCHEMA.films") == [(1, "a")]
+
+
 def test_columns_are_added_and_widened_and_what_cannot_be_is_refused_by_name(opened, query):
     def of(*columns: Column) -> TableContract:
         return TableContract(
@@ -228,6 +264,7 @@ WRITER = """
 import sys, time
 from etl_assets.pipelines.sink_specs import PostgresSinkSpec
 from etl_assets.settings.connections import PostgresConnection
+from etl_assets.sinks.postgres import sink as module
 from etl_assets.sinks.postgres.open import open_postgres
 from etl_assets_tests.sinks.contract import CONTRACT, at, delivery
 from dataclasses import replace

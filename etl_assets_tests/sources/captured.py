@@ -9,10 +9,12 @@ import datetime as dt
 import json
 import multiprocessing
 import os
+import shutil
 import uuid
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -47,12 +49,27 @@ class Captured:
     name: str
     session: psycopg.Connection
     home: Home
+    root: str = "data"
 
     @classmethod
     def create(
-        cls, server: PostgresServer, folder: Path, *, port: int | None = None, **capture: Any
+        cls,
+        server: PostgresServer,
+        folder: Path,
+        *,
+        port: int | None = None,
+        platform: Any = MappingProxyType({}),
+        **capture: Any,
     ) -> Captured:
-        """Make a database and an installation, which reaches it through another port if one is given."""
+        """Make a database and an installation, which reaches it through another port if one is given.
+
+        Args:
+            server: The server.
+            folder: Where the home folder is made.
+            port: The other port.
+            platform: More fields of the platform file.
+            capture: Fields of the capture.
+        """
         name = f"c{uuid.uuid4().hex[:10]}"
         with psycopg.connect(server.url, autocommit=True) as admin:
             admin.execute(f"CREATE DATABASE {name}".encode())
@@ -68,10 +85,47 @@ class Captured:
             "user": parts.username,
             "password": "${SHOP_PASSWORD}",
         }
-        home.begin(start_date=START.isoformat(), connections={"shop": connection}, pipelines={"built_in": []})
+        home.begin(
+            **{
+                "start_date": START.isoformat(),
+                "connections": {"shop": connection},
+                "pipelines": {"built_in": []},
+                **platform,
+            }
+        )
         found = cls(name, psycopg.connect(address, autocommit=True), home)
         found.declare(**capture)
         return found
+
+    def another(self, path: Path, root: str = "data") -> Captured:
+        """Return another installation of the same platform, as on a machine that takes over.
+
+        It has the declarations and nothing else of this home folder.
+        """
+        path.mkdir(parents=True)
+        shutil.copy(self.home.path / "platform.yaml", path)
+        shutil.copytree(self.home.path / "captures", path / "captures")
+        return Captured(self.name, self.session, Home(path=path), root)
+
+    def share_control_store(self, server: PostgresServer) -> None:
+        """Let a database of a server be the control store, which other installations can use too."""
+        name = f"{self.name}_control"
+        with psycopg.connect(server.url, autocommit=True) as admin:
+            admin.execute(f"CREATE DATABASE {name}".encode())
+        os.environ["CONTROL_PASSWORD"] = server.password
+        parts = urlsplit(server.database_url(name))
+        path = self.home.path / "platform.yaml"
+        content = json.loads(path.read_text("utf-8"))
+        content["connections"]["control"] = {
+            "type": "postgres",
+            "host": parts.hostname,
+            "port": parts.port,
+            "database": name,
+            "user": parts.username,
+            "password": "${CONTROL_PASSWORD}",
+        }
+        content["control"] = {"connection": "control"}
+        path.write_text(json.dumps(content), "utf-8")
 
     def declare(self, **more: Any) -> None:
         spec = {
@@ -167,14 +221,19 @@ class Captured:
         code = self.try_to_die(table, failpoint)
         assert code == -9, f"the process did not die at {failpoint}: {code}"
 
-    def try_to_die(self, table: str, failpoint: str) -> int | None:
-        """Run the step of a table in a process that ends at a failpoint, if it comes there."""
-        process = _processes.Process(
-            target=_ingest, args=(self.home.path, table, os.environ["SHOP_PASSWORD"], failpoint)
-        )
-        process.start()
+    def try_to_die(self, table: str, failpoint: str, stage: str = "source") -> int | None:
+        """Run the step of a stage of a table in a process that ends at a failpoint, if it comes there."""
+        process = self.begin(table, failpoint, stage)
         process.join(100)
         return process.exitcode
+
+    def begin(self, table: str, failpoint: str, stage: str = "source") -> multiprocessing.Process:
+        """Begin the step of a stage of a table in a process that comes to a failpoint."""
+        process: Any = _processes.Process(
+            target=_die, args=(self.home.path, f"{table}_{stage}", passwords(), failpoint)
+        )
+        process.start()
+        return process
 
     def end_other_sessions(self) -> None:
         """End the server's processes of all sessions that make no changes, as an administrator may."""
@@ -188,7 +247,7 @@ class Captured:
         return {row[0]: row[1:] for row in self.session.execute(f"SELECT * FROM {table}".encode())}
 
     def records(self, table: str) -> list[dict[str, Any]]:
-        rows = self.home.rows(f"{CAPTURE}_{table}_source")
+        rows = self.home.rows(f"{CAPTURE}_{table}_source", root=self.root)
         return [json.loads(row["record"]) for row in sorted(rows, key=lambda row: row["offset"])]
 
     def held(self, table: str, columns: tuple[str, ...] = ("title", "n")) -> dict[Any, Any]:
@@ -245,8 +304,13 @@ def step_of(home: Home, name: str, max_batches: int | None = None, spark: Any = 
     return domain.catalog.stage(name).build_step(arguments)
 
 
-def _ingest(home: Path, table: str, password: str, failpoint: str) -> None:
-    os.environ["SHOP_PASSWORD"] = password
-    os.environ["ETL_ASSETS_FAILPOINT"] = failpoint
-    ingest(Home(path=home), table, max_batches=3)
+def passwords() -> dict[str, str]:
+    """Return the passwords of the installation's connections, as its processes have them."""
+    names = ("SHOP_PASSWORD", "CONTROL_PASSWORD")
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def _die(home: Path, stage: str, environment: dict[str, str], failpoint: str) -> None:
+    os.environ |= {**environment, "ETL_ASSETS_FAILPOINT": failpoint}
+    _run(Home(path=home), f"{CAPTURE}_{stage}", 3)
     os._exit(SURVIVED)

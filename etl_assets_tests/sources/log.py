@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import psycopg
 
 from etl_assets.sources.postgres_cdc import messages as m
-from etl_assets.sources.postgres_cdc.changed_rows import ChangedRows, RowCollector
+from etl_assets.sources.postgres_cdc.changed_rows import ChangedRows, ChangePlace, RowCollector
 from etl_assets.sources.postgres_cdc.decoder import Decoder
 from etl_assets.sources.postgres_cdc.relations import RelationCache
 from etl_assets.sources.postgres_cdc.type_catalog import read_types
@@ -59,22 +59,22 @@ class Log:
         """Return what has happened to the one table that was changed, by its newest columns."""
         found: RowCollector | None = None
         relations = RelationCache()
-        lsn = sequence = 0
+        lsn = sequence = at = 0
         for message in self.messages():
             sequence += 1
             match message:
                 case m.BeginMessage():
-                    lsn, sequence = message.commit_lsn, 0
+                    lsn, sequence, at = message.commit_lsn, 0, message.committed_at
                 case m.RelationMessage() if relations.remember(message, lsn):
                     found = RowCollector(message, keys)
                 case m.InsertMessage():
-                    _known(found).insert(message, lsn, sequence)
+                    _known(found).insert(message, ChangePlace(lsn=lsn, sequence=sequence, committed_at=at))
                 case m.UpdateMessage():
-                    _known(found).update(message, lsn, sequence)
+                    _known(found).update(message, ChangePlace(lsn=lsn, sequence=sequence, committed_at=at))
                 case m.DeleteMessage():
-                    _known(found).delete(message, lsn, sequence)
+                    _known(found).delete(message, ChangePlace(lsn=lsn, sequence=sequence, committed_at=at))
                 case m.TruncateMessage():
-                    _known(found).truncate(lsn, sequence)
+                    _known(found).truncate(ChangePlace(lsn=lsn, sequence=sequence, committed_at=at))
         found = _known(found)
         types = read_types(self.session, [each.type_oid for each in found.relation.columns])
         return found.collected(types, policies or ValuePolicies())

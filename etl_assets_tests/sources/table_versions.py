@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 
 from etl_assets.delta.log.cursor import read_cursors
 from etl_assets.delta.table import Table
+from etl_assets.sources.captures.phases import TablePhase
 from etl_assets.sources.captures.table_states import CapturedTableState
 from etl_assets.sources.positions import read_positions
 from etl_assets.sources.postgres_cdc.log_position import LogPosition
@@ -46,14 +47,21 @@ def record_versions(shop: Captured, table: str, keys: tuple[str, ...]) -> Iterat
     """Yield what the accepted records of a table say, for each version of them that is complete."""
     source = _table(shop, f"{CAPTURE}_{table}_source")
     state = shop.states()[table]
-    rows = sorted(shop.home.rows(source.name), key=lambda row: row["batch_id"])
+    rows = sorted(shop.home.rows(source.name), key=lambda row: (row["batch_id"], row["offset"]))
     changes, held = iter(rows), _Folded(keys)
     ahead = next(changes, None)
-    for version in range((source.version() or 0) + 1):
+    newest = source.version() or 0
+    for version in range(newest + 1):
         while ahead is not None and ahead["batch_id"] <= version:
             held.apply(json.loads(ahead["record"], parse_float=Decimal))
             ahead = next(changes, None)
-        if (lsn := complete_at(read_positions(source, version), state)) is not None:
+        lsn = complete_at(read_positions(source, version), state)
+        if version == newest and state.phase is TablePhase.READY:
+            spool = shop.reader.spool.state()
+            assert spool is not None  # it is ready
+            # Also where nothing came after its copy. After a kill the position may be ahead of it.
+            lsn = max(lsn or 0, shop.reader.committed_lsn(state, spool))
+        if lsn is not None:
             yield TableVersion(number=version, lsn=lsn, read=held.rows)
 
 
@@ -132,23 +140,37 @@ class _Folded:
 
     def __init__(self, keys: tuple[str, ...]) -> None:
         self._keys = keys
-        self._newest: dict[Key, tuple[tuple[int, int], dict[str, Any] | None]] = {}
-        self._emptied = (-1, -1)
+        self._changes: list[tuple[tuple[int, int, int], dict[str, Any]]] = []
 
     def apply(self, change: dict[str, Any]) -> None:
-        at = (change.pop("postgres.lsn"), change.pop("postgres.sequence"))
-        kind = change.pop("postgres.change")
-        if kind == "truncate":
-            self._emptied = max(self._emptied, at)
-            return
-        key = tuple(change[name] for name in self._keys)
-        if key not in self._newest or at >= self._newest[key][0]:
-            self._newest[key] = (at, change if kind == "upsert" else None)
+        at = change["postgres.lsn"], change["postgres.sequence"], len(self._changes)
+        self._changes.append((at, change))
 
     def rows(self) -> Rows:
-        return {
-            key: row for key, (at, row) in self._newest.items() if row is not None and at >= self._emptied
-        }
+        """Return the rows, with what a change lacks from the row that it has changed."""
+        self._changes.sort(key=lambda each: each[0])
+        rows, gone = Rows(), Rows()
+        for _, change in self._changes:
+            kind = change["postgres.change"]
+            if kind == "truncate":
+                rows.clear()
+                continue
+            key = tuple(change[name] for name in self._keys)
+            if kind != "upsert":
+                gone[key] = rows.pop(key, {})
+                continue
+            new = {name: value for name, value in change.items() if not name.startswith("postgres.")}
+            if lacks := json.loads(change.get("postgres.unavailable") or "{}"):
+                former = lacks.pop("", None)
+                before = rows.get(key) if former is None else gone[_key_of(former, self._keys)]
+                new |= {name: (before or {}).get(name) for name in lacks}
+            rows[key] = new
+        return rows
+
+
+def _key_of(former: str, keys: tuple[str, ...]) -> Key:
+    found = json.loads(former, parse_float=Decimal)
+    return tuple(found[name] for name in keys)
 
 
 def _table(shop: Captured, name: str) -> Table:

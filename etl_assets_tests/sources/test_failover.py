@@ -14,7 +14,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from etl_assets.errors import SourceLost
+from etl_assets.errors import SourceLost, SourceUnavailable
 from etl_assets.sources.captures.connect import close_readers
 from etl_assets.stack.postgres import USER, PostgresServer
 from etl_assets.stack.process import Account
@@ -153,4 +153,98 @@ def test_a_promoted_standby_is_followed_from_the_committed_place(servers, tmp_pa
     assert plain.held("film") == plain.source("film")
     for each in (shop, plain):
         close_readers(each.settings.home)
+        each.session.close()
+
+
+def test_tables_whose_copy_may_have_more_than_the_promoted_standby_are_copied_again(servers, tmp_path):
+    primary, standby = servers
+    shop = Captured.create(primary, tmp_path, failover=True, max_batch_records=1_000)
+    shop.make_tables("film", rows=50)
+    shop.make_tables("done", "late")
+    shop.execute(
+        # Updated rows stay in their pages, where the copy finds them.
+        "CREATE TABLE half (id bigint PRIMARY KEY, title varchar(40), n int) WITH (fillfactor = 50)",
+        "INSERT INTO half SELECT i, 'half ' || i, i FROM generate_series(1, 5000) i",
+    )
+    shop.discover()
+    shop.settle("film")
+    with psycopg.connect(standby.url, autocommit=True) as asked:
+        wait_for(lambda: is_kept(shop, asked), "the slot is on the standby", 120)
+        # 1. From here on only the copies read. One is complete, and the standby has all that it read.
+        shop.declare(failover=True, max_batch_records=1_000, look_interval_seconds=600)
+        shop.ingest("half", max_batches=1)
+        shop.ingest("done")
+        row = shop.session.execute("SELECT pg_current_wal_lsn()::text").fetchone()
+        has = "SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn"
+        wait_for(lambda: asked.execute(has, row).fetchone() == (True,), "the standby has all of it")
+    standby.stop()
+    shop.execute(
+        "ALTER SYSTEM RESET synchronized_standby_slots",
+        "SELECT pg_reload_conf()",
+        # 2. The standby will not have these, and the copies read them.
+        "UPDATE half SET title = 'lost' WHERE id BETWEEN 1500 AND 3000",
+        "DELETE FROM half WHERE id = 3000",
+        "UPDATE late SET title = 'lost' WHERE id = 1",
+    )
+    shop.ingest("half", max_batches=1)
+    shop.ingest("late")
+    assert any(each["title"] == "lost" for each in shop.records("half"))
+    assert shop.phases() == {"film": "ready", "done": "catchup", "late": "catchup", "half": "data_sync"}
+    primary.kill()
+    standby.start()
+    fail_over(primary, standby, shop)
+    shop.declare(failover=True, max_batch_records=1_000)
+    shop.look()
+    assert {name: state.copies for name, state in shop.states().items()} == {
+        "film": 0,
+        "done": 0,
+        "late": 1,
+        "half": 1,
+    }
+    shop.execute("UPDATE half SET n = 0 WHERE id = 4000", "DELETE FROM done WHERE id = 2")
+    with pytest.raises(SourceUnavailable, match="lacks what was copied"):
+        shop.ingest("late")
+    shop.execute("SELECT pg_switch_wal()")
+    shop.settle("done", "late", "half")
+    for table in ("film", "done", "late", "half"):
+        shop.ingest(table)
+        assert shop.held(table) == shop.source(table)
+    close_readers(shop.home.path)
+    shop.session.close()
+
+
+def test_a_machine_that_takes_over_after_a_failover_knows_what_was_read(servers, postgres_server, tmp_path):
+    primary, standby = servers
+    shop = Captured.create(primary, tmp_path / "one", failover=True)
+    shop.share_control_store(postgres_server)
+    shop.make_tables("film", rows=50)
+    shop.discover()
+    shop.settle("film")
+    with psycopg.connect(standby.url, autocommit=True) as asked:
+        wait_for(lambda: is_kept(shop, asked), "the slot is on the standby", 120)
+    standby.stop()
+    shop.execute(
+        "ALTER SYSTEM RESET synchronized_standby_slots",
+        "SELECT pg_reload_conf()",
+        "UPDATE film SET title = 'lost' WHERE id = 3",
+    )
+    shop.ingest("film")
+    shop.look()
+    # The machine is lost with its spool, and the server with it.
+    other = shop.another(tmp_path / "two")
+    (tmp_path / "two" / "data").symlink_to(shop.home.path / "data")
+    primary.kill()
+    standby.start()
+    fail_over(primary, standby, shop, other)
+    other.execute("UPDATE film SET n = 0 WHERE id = 4", "SELECT pg_switch_wal()", "UPDATE film SET n = 1")
+    other.discover()
+    with pytest.raises(SourceLost, match="lacks transactions that were read"):
+        other.ingest("film")
+    other.declare(failover=True, on_lost="copy")
+    other.look()
+    other.settle("film")
+    other.ingest("film")
+    assert other.held("film") == other.source("film")
+    for each in (shop, other):
+        close_readers(each.home.path)
         each.session.close()

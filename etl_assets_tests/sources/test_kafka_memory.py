@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 from etl_assets.ingest import range_step
+from etl_assets.sources.kafka.source import KafkaTopic
 from etl_assets_tests.reference.peak_memory import resident_mib
 from etl_assets_tests.sources.topics import Topic
 
@@ -37,6 +40,29 @@ def test_memory_levels_off_over_many_batches(kafka_server, tmp_path, monkeypatch
     topic = Topic.create(kafka_server.url, tmp_path)
     resident = read(topic, BATCHES * 2_000, monkeypatch)
     expect_level(resident, mib=8, name=f"{BATCHES} batches of 2,000 records", tell=tell)
+
+
+def test_messages_are_let_go_of_before_the_garbage_collector_counts_them(kafka_server, tmp_path):
+    """If they stayed, it would look at all objects of the process again and again."""
+    topic = Topic.create(kafka_server.url, tmp_path)
+    topic.send({"id": f"r{number:09d}", "age": number} for number in range(40_000))
+    options = {"bootstrap.servers": kafka_server.url}
+    source = KafkaTopic(options=options, topic=topic.name, start="earliest", on_lost="fail", table="people")
+    with closing(source):
+        wanted = source.plan({}, max_bytes=1 << 30, max_records=40_000)
+        assert wanted is not None
+        (tmp_path / "first").mkdir()
+        source.read(wanted, tmp_path / "first")  # imports what it needs, which is collected as well
+        (tmp_path / "second").mkdir()
+        before = collections_of_old_objects()
+        read = source.read(wanted, tmp_path / "second")
+        after = collections_of_old_objects()
+    assert read.read.end[f"{topic.name}/0"] == 40_000
+    assert after - before < 2
+
+
+def collections_of_old_objects() -> int:
+    return sum(generation["collections"] for generation in gc.get_stats()[1:])
 
 
 @pytest.mark.full

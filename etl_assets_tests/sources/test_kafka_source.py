@@ -8,6 +8,7 @@ import json
 import time
 from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -63,6 +64,40 @@ def test_records_of_several_partitions_and_days_are_stored_once_in_order_without
         assert [row["record_id"] for row in of] == wanted
     assert any("other days" in note for note in report.notes)
     assert topic.ingest().commits == 0, "nothing is read twice"
+
+
+def test_a_day_is_one_data_file_whatever_the_number_of_partitions(kafka_server, tmp_path):
+    """A plan that an earlier version left has the order that its rejects were found in."""
+    topic = Topic.create(kafka_server.url, tmp_path, partitions=2)
+    days = [dt.date(2026, 2, 1), dt.date(2026, 2, 2)]
+    for partition in range(2):
+        for day in days:
+            records = [{"id": f"{partition}-{day}-{number}"} for number in range(3)]
+            topic.send(records, partition=partition, timestamp=millis(day))
+    source = KafkaTopic(
+        options={"bootstrap.servers": kafka_server.url},
+        topic=topic.name,
+        start="earliest",
+        on_lost="fail",
+        table="people",
+    )
+    with closing(source):
+        wanted = source.plan({}, max_bytes=1 << 20, max_records=100)
+        assert wanted is not None
+        earlier = {name: value for name, value in wanted.details.items() if name != "by_day"}
+        orders = []
+        for number, planned in enumerate((wanted, replace(wanted, details=earlier))):
+            folder = tmp_path / f"range-{number}"
+            folder.mkdir()
+            files = source.read(planned, folder).files
+            orders.append([(int(each.name[0]), days.index(each.day)) for each in files])
+    assert orders[0] == [(0, 0), (1, 0), (0, 1), (1, 1)]
+    assert orders[1] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    topic.ingest()
+    snapshot = topic.table.snapshot()
+    assert snapshot is not None
+    assert len(list(snapshot.files())) == len(days)
+    assert [row["offset"] for row in topic.accepted()] == list(range(12))
 
 
 def test_every_kind_of_bad_record_is_a_dead_letter_with_its_bytes_and_place(kafka_server, tmp_path):

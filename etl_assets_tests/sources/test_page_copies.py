@@ -137,7 +137,7 @@ def test_files_that_are_replaced_stop_a_batch_by_keys_too(shop, monkeypatch, sta
         "INSERT INTO film SELECT i, 'film ' || i, i FROM generate_series(1, 50) i",
     )
     shop.discover()
-    snapshot, done = TableCopy.snapshot_lsn, []
+    snapshot, done = TableCopy.place, []
 
     def rewritten_after(copy, *given):
         found = snapshot(copy, *given)
@@ -146,7 +146,7 @@ def test_files_that_are_replaced_stop_a_batch_by_keys_too(shop, monkeypatch, sta
             done.append(found)
         return found
 
-    monkeypatch.setattr(TableCopy, "snapshot_lsn", rewritten_after)
+    monkeypatch.setattr(TableCopy, "place", rewritten_after)
     with pytest.raises(SourceUnavailable, match="were replaced while a batch"):
         shop.ingest("film")
     assert shop.records("film") == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -13,7 +14,7 @@ from etl_assets.errors import SourceLost, SourceRefused, SourceSchemaChanged
 from etl_assets.failpoints import Failpoint
 from etl_assets.pipelines.spec import PipelineSpec
 from etl_assets_tests.servers import needs_postgres
-from etl_assets_tests.sources.followed import Followed
+from etl_assets_tests.sources.followed import COLUMNS, Followed
 from etl_assets_tests.sources.topics import REJECTS, SOURCE
 
 
@@ -372,3 +373,89 @@ def _ingest_after_first_range(films: Followed, statement: str) -> None:
     films.ingest_and_die(f"{Failpoint.TABLE_AFTER_COMMIT}@{SOURCE}")
     films.execute(statement)
     films.ingest()
+
+
+def test_a_partitioned_table_is_followed_and_copied_again_where_rows_came_with_a_partition(films):
+    films.execute(
+        "DROP TABLE film",
+        "CREATE TABLE film (film_id int8 PRIMARY KEY, title text, rating text) PARTITION BY RANGE (film_id)",
+        "CREATE TABLE film_low PARTITION OF film FOR VALUES FROM (0) TO (100)",
+        "CREATE PUBLICATION other FOR TABLE film",
+    )
+    films.declare(publication="other")
+    with pytest.raises(SourceRefused, match="as those of its partitions") as refused:
+        films.ingest()
+    films.execute(refused.value.fix)
+    add(films, 1, 3)
+    films.ingest()
+    films.execute(
+        "CREATE TABLE film_high PARTITION OF film FOR VALUES FROM (100) TO (200)",
+        "UPDATE film SET film_id = 103 WHERE film_id = 3",
+    )
+    films.ingest()
+    assert films.held() == films.films()
+    films.execute(
+        "CREATE TABLE film_top (LIKE film INCLUDING INDEXES)",
+        "INSERT INTO film_top VALUES (201, 'top', 'R')",
+        "ALTER TABLE film ATTACH PARTITION film_top FOR VALUES FROM (200) TO (300)",
+    )
+    with pytest.raises(SourceLost, match=r"rows of public\.film came or went with its partitions"):
+        films.ingest()
+    films.declare(publication="other", on_lost="copy")
+    films.ingest()
+    assert films.held() == films.films()
+    films.execute("DROP TABLE film_low")
+    films.ingest()
+    assert films.held() == films.films()
+    assert set(films.held()) == {103, 201}
+    assert films.ingest().commits == 0
+
+
+def test_a_dropped_publication_is_an_error_until_the_table_may_be_copied_again(films):
+    add(films, 1, 3)
+    films.ingest()
+    films.execute("DROP PUBLICATION films", "DELETE FROM film WHERE film_id = 1")
+    with pytest.raises(SourceLost, match="the publication films was dropped"):
+        films.ingest()
+    films.execute("CREATE PUBLICATION films FOR TABLE film")
+    with pytest.raises(SourceLost, match="the publication films was dropped"):
+        films.ingest()
+    films.declare(on_lost="copy")
+    films.ingest()
+    assert films.held() == films.films()
+
+
+def test_a_table_that_was_out_of_its_publication_for_a_time_is_lost_until_it_may_be_copied_again(films):
+    add(films, 1, 3)
+    films.ingest()
+    films.execute(
+        "ALTER PUBLICATION films DROP TABLE film",
+        "DELETE FROM film WHERE film_id = 1",
+        "ALTER PUBLICATION films ADD TABLE film",
+    )
+    for _ in range(2):
+        add(films, 4, 4)
+        with pytest.raises(SourceLost, match=r"may have left out changes of public\.film for a time"):
+            films.ingest()
+        films.execute("DELETE FROM film WHERE film_id = 4")
+    films.declare(on_lost="copy")
+    films.ingest()
+    assert films.held() == films.films()
+
+
+@pytest.mark.spark
+def test_a_null_in_a_required_column_is_a_dead_letter_with_its_column_and_its_row(films, spark):
+    films.declare(columns={**COLUMNS, "title": {"type": "string", "required": True}})
+    add(films, 1, 2)
+    films.execute("INSERT INTO film VALUES (3, NULL, 'G')")
+    films.ingest()
+    films.execute("UPDATE film SET title = NULL WHERE film_id = 1")
+    films.ingest()
+    films.pipeline.load(spark)
+    found = {
+        json.loads(row["record"])["film_id"]: (row["reason"], row["error"])
+        for row in films.pipeline.home.rows("people_rejects")
+    }
+    why = ("MissingField", "title is missing or null")
+    assert found == {1: why, 3: why}
+    assert {row["film_id"] for row in films.pipeline.home.rows("people")} == {1, 2}

@@ -19,6 +19,7 @@ from etl_assets_tests.sources.audited import Audited
 ACCOUNTS = 200
 TELLERS, BRANCHES = 10, 2
 ITEMS = 60
+STORIES = 120
 TABLES = {
     "pgbench_accounts": ("aid",),
     "pgbench_tellers": ("tid",),
@@ -26,8 +27,9 @@ TABLES = {
     "pgbench_history": ("id",),
     "item": ("id", "part"),
     "price": ("code",),
+    "story": ("id",),
 }
-"""Tables, and their keys in the source."""
+"""Tables, and their keys in the source. The log leaves the long texts of `story` out of most updates."""
 _MAKE = """
 CREATE TABLE pgbench_accounts (aid int PRIMARY KEY, bid int, abalance int, filler char(20));
 CREATE TABLE pgbench_tellers (tid int PRIMARY KEY, bid int, tbalance int, filler char(20));
@@ -42,6 +44,8 @@ CREATE TABLE item (
 CREATE TABLE price (code varchar(20) NOT NULL, value double precision, since date);
 CREATE UNIQUE INDEX price_code ON price (code);
 ALTER TABLE price REPLICA IDENTITY USING INDEX price_code;
+CREATE TABLE story (id bigint PRIMARY KEY, body text, edits int, note text);
+ALTER TABLE story ALTER body SET STORAGE EXTERNAL, ALTER note SET STORAGE EXTERNAL;
 """
 _FILL = f"""
 INSERT INTO pgbench_branches SELECT i, 0, '' FROM generate_series(1, {BRANCHES}) i;
@@ -49,6 +53,8 @@ INSERT INTO pgbench_tellers SELECT i, i % {BRANCHES} + 1, 0, '' FROM generate_se
 INSERT INTO pgbench_accounts SELECT i, i % {BRANCHES} + 1, 0, '' FROM generate_series(1, {ACCOUNTS}) i;
 INSERT INTO item SELECT i, i % 3, 'item ' || i, i + 0.25, now(), i % 2 = 0 FROM generate_series(1, {ITEMS}) i;
 INSERT INTO price SELECT 'code ' || i, i / 3.0, '2026-01-01'::date + i FROM generate_series(1, 20) i;
+INSERT INTO story SELECT i, repeat(md5(i::text), 90), 0, repeat('n' || i, i * 40)
+    FROM generate_series(1, {STORIES}) i;
 """
 _PGBENCH = f"""
 \\set aid random(1, {ACCOUNTS})
@@ -90,6 +96,8 @@ class Writers:
     seed: int
     pause_seconds: float = 0.06
     transactions: list[int] = field(default_factory=lambda: [0, 0])
+    has_stars: threading.Event = field(default_factory=threading.Event)
+    """Set once the table `story` has the column `stars`."""
     _leaving: threading.Event = field(default_factory=threading.Event)
     _resting: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
@@ -119,10 +127,10 @@ class Writers:
     def _transaction(self, session: psycopg.Connection, dice: random.Random) -> None:
         try:
             for _ in range(dice.choice((1, 1, 2, 3, 8))):
-                session.execute(statement(dice).encode())
+                session.execute(self._statement(dice).encode())
                 if dice.random() < 0.1:
                     session.execute("SAVEPOINT here")
-                    session.execute(statement(dice).encode())
+                    session.execute(self._statement(dice).encode())
                     session.execute("ROLLBACK TO here" if dice.random() < 0.5 else "RELEASE here")
             is_kept = dice.random() < 0.85
             (session.commit if is_kept else session.rollback)()
@@ -130,6 +138,31 @@ class Writers:
             session.rollback()
             is_kept = False
         self.transactions[not is_kept] += 1
+
+    def _statement(self, dice: random.Random) -> str:
+        kind = dice.random()
+        return statement(dice) if kind < 0.7 else of_story(dice, has_stars=self.has_stars.is_set())
+
+
+def of_story(dice: random.Random, *, has_stars: bool) -> str:
+    """Return a statement that changes some rows of `story`, mostly without a change of their long texts."""
+    key, text = dice.randrange(1, STORIES + 20), f"repeat(md5('{dice.random()}'), {dice.randrange(120)})"
+    column = dice.choice(("body", "note"))
+    return dice.choice(
+        (
+            *(f"UPDATE story SET edits = edits + 1 WHERE id BETWEEN {key} AND {key + 5}",) * 2,
+            f"UPDATE story SET stars = {key} WHERE id = {key}"
+            if has_stars
+            else f"UPDATE story SET edits = NULL WHERE id = {key}",
+            f"UPDATE story SET {column} = {text} WHERE id = {key}",
+            f"UPDATE story SET {column} = NULL, edits = -1 WHERE id = {key}",
+            f"UPDATE story SET id = {dice.randrange(1, STORIES + 20)} WHERE id = {key}",
+            f"UPDATE story SET id = {dice.randrange(1, STORIES + 20)}, {column} = {text} WHERE id = {key}",
+            f"DELETE FROM story WHERE id = {key}",
+            f"INSERT INTO story VALUES ({key}, {text}, 0, {text}) ON CONFLICT (id) DO UPDATE SET edits = 0",
+            "TRUNCATE story" if dice.random() < 0.05 else f"UPDATE story SET edits = 1 WHERE id < {key // 4}",
+        )
+    )
 
 
 def statement(dice: random.Random) -> str:

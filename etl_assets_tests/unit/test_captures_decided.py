@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from etl_assets.pipelines.capture_spec import CaptureSpec
 from etl_assets.sources.captures.confirmation import TableProgress, confirmable
 from etl_assets.sources.captures.log_reader import CaptureReader
 from etl_assets.sources.captures.phases import FOLLOWING, TablePhase
-from etl_assets.sources.captures.spool import Spool, SpoolState
+from etl_assets.sources.captures.spool import KnownSpool, Spool, SpoolState
 from etl_assets.sources.captures.table_retries import TableRetry
 from etl_assets.sources.captures.table_states import CapturedTableState, change_state
 from etl_assets.testing.memory_table_states import MemoryTableStates
@@ -119,6 +120,8 @@ def test_a_table_is_in_error_before_its_changes_are_removed(tmp_path):
         end_lsn=lambda: 9,
         diverged=lambda timeline, lsn: None,
         timeline=lambda: 1,
+        publication_oid=lambda: 1,
+        expect_publication=lambda oid: None,
         slot_state=lambda: SimpleNamespace(is_usable=True, is_lost=False, confirmed_lsn=5),
         confirm=lambda lsn: None,
         messages=lambda most: (each for each in ()),
@@ -133,3 +136,23 @@ def test_a_table_is_in_error_before_its_changes_are_removed(tmp_path):
     (found,) = states.of_capture("shop")
     assert found.error is not None
     assert found.error.needs_copy
+
+
+def test_a_state_of_a_later_release_is_read_without_what_it_has_added():
+    state = CapturedTableState(
+        capture="shop", table="public.film", pipeline="shop_film", oid=5, keys=("id",), membership=("all/1",)
+    )
+    assert CapturedTableState.of({**json.loads(json.dumps(state.as_json())), "more": 1}) == state
+
+
+def test_of_two_spools_the_one_that_was_stored_first_is_in_use(states):
+    one, other = KnownSpool(id="one", system="7", timeline=1, publication=5), KnownSpool(id="other")
+    assert states.spool("shop") is None
+    assert states.put_spool("shop", None, one)
+    assert not states.put_spool("shop", None, other)
+    assert states.spool("shop") == one
+    more = replace(one, timeline=2)
+    assert states.put_spool("shop", one, more)
+    assert states.put_spool("shop", more, other)
+    assert not states.put_spool("shop", more, one)
+    assert (states.spool("shop"), states.spool("rest")) == (other, None)

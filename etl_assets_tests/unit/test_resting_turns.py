@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -22,6 +23,8 @@ class _Pipeline:
 @dataclass
 class _Found:
     lag: Lag | None
+    unreadable: Mapping[dt.date, str] = field(default_factory=dict)
+    left: int = 0
 
 
 @dataclass
@@ -70,6 +73,47 @@ def test_a_pipeline_that_rests_is_looked_at_after_a_while_anyway(followed):
     assert followed.turns.take() is not feed
     followed.now = REST_SECONDS
     assert followed.turns.take() is feed
+
+
+def test_one_that_is_woken_during_its_turn_does_not_rest_after_it(followed):
+    feed = followed.turns.take()
+    followed.turns.wake([feed.pipeline.name])
+    feed.rests = True
+    followed.turns.done(feed.pipeline.name)
+    assert followed.turns.resting() == []
+    followed.now = 1.0
+    assert followed.turns.take() is followed.feeds["actor"]
+    assert followed.turns.take() is feed
+
+
+def test_all_can_be_woken_those_at_rest_and_those_at_work(followed):
+    resting, working = followed.turns.take(), followed.turns.take()
+    resting.rests = True
+    followed.turns.done(resting.pipeline.name)
+    followed.turns.wake_all()
+    working.rests = True
+    followed.turns.done(working.pipeline.name)
+    followed.now = 1.0
+    assert {id(followed.turns.take()), id(followed.turns.take())} == {id(resting), id(working)}
+
+
+def test_one_that_rests_is_looked_at_when_declarations_are_taken_up(followed):
+    feed = followed.turns.take()
+    feed.rests = True
+    followed.turns.done(feed.pipeline.name)
+    again = [Feed(each.pipeline) for each in followed.feeds.values()]
+    followed.turns.follow(again, lambda name: frozenset())
+    followed.now = 1.0
+    taken = [followed.turns.take(), followed.turns.take()]
+    assert {each.pipeline.name for each in taken} == {"film", "actor"}
+
+
+@pytest.mark.parametrize("more", [{"unreadable": {dt.date(2026, 1, 1): "no right"}}, {"left": 3}])
+def test_one_whose_last_look_was_not_whole_does_not_rest(more):
+    pipeline: Any = _Pipeline("film")
+    found: Any = _Found(Lag(records=0, oldest=None, is_same=lambda: True))
+    assert Feed(pipeline, found=found).says_when
+    assert not Feed(pipeline, found=replace(found, **more)).says_when
 
 
 @pytest.mark.parametrize(

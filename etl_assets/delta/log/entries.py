@@ -32,7 +32,7 @@ _seen: dict[Path, int] = {}
 
 def entry_path(table_path: Path, version: int) -> Path:
     """Return the path of one version's log entry."""
-    return table_path / "_delta_log" / f"{version:020d}.json"
+    return table_path.joinpath("_delta_log", f"{version:020d}.json")
 
 
 def checkpoint_path(table_path: Path, version: int) -> Path:
@@ -71,12 +71,16 @@ def latest_version(table_path: Path) -> int:
 
 def _going_on(table_path: Path, known: int) -> int | None:
     """Return the newest version, starting from one that existed; None where a listing must find it."""
-    versions = range(known, known + _FEW)
-    missing = next((each for each in versions if not entry_path(table_path, each).exists()), None)
+    log = f"{table_path}/_delta_log"  # no paths: all tables are asked for their versions all the time
+
+    def exists(version: int) -> bool:
+        return os.path.exists(f"{log}/{version:020d}.json")  # noqa: PTH110 - see above
+
+    missing = next((each for each in range(known, known + _FEW) if not exists(each)), None)
     if missing is None or missing == known:
         return None
     # A log that is being truncated loses its oldest entries first: then the version found is missing as well.
-    return missing - 1 if entry_path(table_path, missing - 1).exists() else None
+    return missing - 1 if exists(missing - 1) else None
 
 
 def log_names(table_path: Path) -> list[str]:

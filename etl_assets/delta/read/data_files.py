@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from etl_assets.contracts.arrow_calls import call
 from etl_assets.delta.read.times import with_utc_times
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from etl_assets.delta.snapshot import Snapshot
 
 ROWS_AT_ONCE = 100_000
+_SAMPLED_ROWS = 2_000
 _ROWS_OF_A_THREAD, _BYTES_OF_A_THREAD = 50_000, 32 << 20
 
 
@@ -165,3 +167,20 @@ def new_data_file(
         use_dictionary=repeating if isinstance(repeating, bool) else list(repeating),
         store_schema=False,
     )
+
+
+def repeating_columns(rows: pa.Table) -> list[str]:
+    """Return the columns with few values, judged by a sample: those of which a dictionary is worth its time.
+
+    Parquet's writer tries a dictionary by hashing every value, and gives up only after many different ones.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    places = np.linspace(0, rows.num_rows - 1, min(rows.num_rows, _SAMPLED_ROWS)).astype(np.int64)
+    sample = rows.take(places)
+    return [
+        name
+        for name, column in zip(sample.column_names, sample.columns, strict=True)
+        if not pa.types.is_nested(column.type) and call("count_distinct", column).as_py() <= len(places) // 2
+    ]

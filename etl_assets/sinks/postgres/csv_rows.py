@@ -8,6 +8,8 @@ import json
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from etl_assets.contracts.scalar_texts import scalar_texts
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -41,7 +43,8 @@ def _as_text(column: Any) -> Any:
         return pa.array(
             [None if each is None else "\\x" + each.hex() for each in column.to_pylist()], pa.string()
         )
-    return column.cast(pa.string()) if pa.types.is_decimal(kind) else column
+    has_zone = pa.types.is_timestamp(kind) and kind.tz is not None
+    return scalar_texts(column) if has_zone or pa.types.is_decimal(kind) else column
 
 
 def _plain(value: Any, kind: Any) -> Any:

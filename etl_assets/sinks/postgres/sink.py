@@ -3,7 +3,8 @@
 A delivery is one transaction. It locks the position's row, compares it with where the delivery begins, writes
 rows and position, and commits. So a second writer waits and is then refused, and a lost answer to COMMIT
 shows in the position. Each batch is copied into a temporary table and upserted under a savepoint; of a batch
-that the server refuses, halves are tried until single rows are left, which are rejected.
+that the server refuses, halves are tried until single rows are left, which are rejected. A whole delivery to
+an empty table is copied straight into it, which costs the server less than half.
 """
 
 from __future__ import annotations
@@ -139,6 +140,7 @@ class _Load:
         self._columns = columns_of(contract)
         self._written = self._unchanged = self._deleted = self._rejected = 0
         self._rejections: list[Rejection] = []
+        self._begins_empty = False
 
     def run(self) -> Delivered:
         columns, keys = self._listed(self._columns), self._listed(self._contract.merge_key)
@@ -146,9 +148,13 @@ class _Load:
         self._session.execute("SET CONSTRAINTS ALL IMMEDIATE")
         self._session.execute(sql.SQL(make).format(_ROWS, columns, self._name))
         self._session.execute(sql.SQL(make).format(_KEYS, keys, self._name))
+        self._begins_empty = self._delivery.whole and self._is_empty()
         for batch in self._delivery.rows():
-            self._write(batch.select(self._columns))
-        self._delete(keys)
+            rows = batch.select(self._columns)
+            if not (self._begins_empty and self._copied(rows)):
+                self._write(rows)
+        if not self._begins_empty:
+            self._delete(keys)
         self._hand_over()
         return Delivered(
             written=self._written,
@@ -156,6 +162,27 @@ class _Load:
             deleted=self._deleted,
             rejected=self._rejected,
         )
+
+    def _is_empty(self) -> bool:
+        """Return whether the table has no rows, and the server lets rows be copied into it."""
+        found = self._session.execute(
+            sql.SQL("SELECT NOT row_security_active(%s::regclass) AND NOT EXISTS (SELECT FROM {})").format(
+                self._name
+            ),
+            (self._name.as_string(self._session),),
+        ).fetchone()
+        return found == (True,)
+
+    def _copied(self, rows: pa.RecordBatch) -> bool:
+        """Copy rows into the table; return whether the server takes all of them."""
+        try:
+            with self._session.transaction():
+                written = self._copy(self._name, rows)
+        except OF_ROWS:  # one is to be rejected, or another process has written its key meanwhile
+            return False
+        self._written += written
+        self._unchanged += rows.num_rows - written
+        return True
 
     def _write(self, rows: pa.RecordBatch) -> None:
         """Write rows, each half by itself where the server refuses some."""
@@ -194,7 +221,7 @@ class _Load:
                 self._name, columns, columns, _ROWS, keys, action
             )
         )
-        if self._delivery.whole:
+        if self._delivery.whole and not self._begins_empty:
             self._session.execute(sql.SQL("INSERT INTO {} SELECT {} FROM {}").format(_KEYS, keys, _ROWS))
         return done.rowcount
 
@@ -214,10 +241,13 @@ class _Load:
         )
         self._deleted = done.rowcount
 
-    def _copy(self, table: sql.Identifier, rows: pa.RecordBatch) -> None:
+    def _copy(self, table: sql.Identifier, rows: pa.RecordBatch) -> int:
+        """Copy rows, and return how many the server has stored: a user's trigger may leave some out."""
+        statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)")
         cursor = self._session.cursor()
-        with cursor.copy(sql.SQL("COPY {} FROM STDIN (FORMAT csv)").format(table)) as copy:
+        with cursor.copy(statement.format(table, self._listed(rows.schema.names))) as copy:
             copy.write(csv_of(rows))
+        return cursor.rowcount
 
     def _reject(self, row: pa.RecordBatch, error: psycopg.Error) -> None:
         (values,) = row.to_pylist()

@@ -13,6 +13,8 @@ import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from etl_assets.contracts.scalar_texts import scalar_texts
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -45,7 +47,7 @@ def _hashed(ids: pa.Array) -> pa.Array:
 def _escaped(column: pa.Array) -> pa.Array:
     import pyarrow.compute as pc
 
-    text = _replaced(_replaced(plain_text(column), "\\", "\\\\"), "|", "\\|")
+    text = _replaced(_replaced(scalar_texts(column), "\\", "\\\\"), "|", "\\|")
     is_empty = pc.call_function("equal", [text, ""])
     return pc.fill_null(pc.call_function("if_else", [is_empty, r"\E", text]), r"\N")
 
@@ -54,16 +56,3 @@ def _replaced(text: pa.Array, pattern: str, replacement: str) -> pa.Array:
     import pyarrow.compute as pc
 
     return pc.call_function("replace_substring", [text], pc.ReplaceSubstringOptions(pattern, replacement))
-
-
-def plain_text(column: pa.Array) -> pa.Array:
-    """Return the text of scalar values: ISO 8601 for times, in UTC; decimals and numbers in digits."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if not pa.types.is_timestamp(column.type):
-        return column.cast(pa.string())
-    # Without the zone: Arrow would look for a time zone database.
-    text = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).cast(pa.timestamp("us"))
-    written = _replaced(text.cast(pa.string()), " ", "T")
-    return pc.call_function("binary_join_element_wise", [written, "Z", ""])

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from etl_assets.sinks.search.document_ids import document_ids, plain_text
+from etl_assets.contracts.scalar_texts import scalar_texts
+from etl_assets.sinks.search.document_ids import document_ids
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,7 +102,7 @@ def json_text(column: pa.Array) -> pa.Array:
         text = column.cast(pa.string())
         text = text if kind.precision <= MAX_EXACT_DIGITS else _quoted(text)
     elif pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        text = _quoted(plain_text(column))
+        text = _quoted(scalar_texts(column))
     elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
         text = _quoted(column.cast(pa.string()))
     else:

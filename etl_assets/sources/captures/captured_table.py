@@ -22,14 +22,13 @@ from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.sources.captures.copied_rows import CopiedRows
 from etl_assets.sources.captures.log_reader import CaptureReader
 from etl_assets.sources.captures.phases import TablePhase
-from etl_assets.sources.captures.quiet_table import quiet_mark
 from etl_assets.sources.captures.spool import Segment, SpoolState
 from etl_assets.sources.captures.table_retries import FoundBy
 from etl_assets.sources.captures.table_states import CapturedTableState, StateChange, change_state, find_state
 from etl_assets.sources.postgres_cdc.log_position import LOG, LogPosition
 from etl_assets.sources.postgres_cdc.log_server import LogServer
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
-from etl_assets.sources.postgres_cdc.rows_again import moved_rows, read_again
+from etl_assets.sources.postgres_cdc.rows_again import RowsAgain
 from etl_assets.sources.postgres_cdc.source_table import SourceTable, find_source_table
 from etl_assets.sources.postgres_cdc.staged import SUFFIX
 from etl_assets.sources.postgres_cdc.table_copy import TableCopy
@@ -47,6 +46,7 @@ class CapturedTable:
         server: A server for the copy, with a session of this table's own.
         table: Schema and name.
         columns: Names of the columns of its pipeline, as this process knows it.
+        opened: Its state before any position was read that is given to `plan`.
         now: Returns the time; its day is that of the records.
     """
 
@@ -54,6 +54,7 @@ class CapturedTable:
     server: LogServer
     table: str
     columns: frozenset[str]
+    opened: CapturedTableState
     now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
     _copy: TableCopy = field(init=False)
     _goal_lsn: int | None = field(default=None, init=False)
@@ -99,9 +100,9 @@ class CapturedTable:
             segments = self._unread(begin.lsn, wanted.details["max_records"])
             spooled = self._spooled(segments, folder / day.isoformat(), day)
             files += spooled
-            end = self._read_again(begin, end, spooled, folder, files)
-        if segments:
-            end = replace(end, lsn=segments[-1].end_lsn)
+            if segments:
+                end = replace(end, lsn=segments[-1].end_lsn)
+            end = self._again(folder).add(begin, end, spooled, files)
         state = self.reader.spool.state()
         assert state is not None  # the range was planned after it was read
         more = end.is_copying or self._is_short_of_goal(end, state)
@@ -119,20 +120,20 @@ class CapturedTable:
     def lag(self, positions: Positions) -> Lag:
         """Return whether there is something to read; how many changes is not known."""
         spool = self.reader.look()
-        quiet, is_copy = quiet_mark(self.reader, self.table), False
+        seen, table, is_copy = self.reader.seen, self.table, False
+        quiet = seen.quiet_mark(table)
         try:
-            state = self.reader.seen_state(self.table).attempted(self._seconds())
+            state = seen.state(table).attempted(self._seconds())
             following = self._next(LogPosition.of(positions), spool, state, begins=False)
             is_behind, is_copy = following is not None, following is not None and following.is_copying
-        except (SourceRefused, SourceLost):
+        except (SourceRefused, SourceLost, SourceUnavailable):
             is_behind = True  # the run says what it is
-        reader, table = self.reader, self.table
         return Lag(
             records=None if is_behind else 0,
             oldest=None,
             first_day=self.now().date(),
             is_copy=is_copy,
-            is_same=None if is_behind or quiet is None else lambda: quiet_mark(reader, table) == quiet,
+            is_same=None if is_behind or quiet is None else lambda: seen.quiet_mark(table) == quiet,
         )
 
     def close(self) -> None:
@@ -174,6 +175,7 @@ class CapturedTable:
         Raises:
             SourceLost: changes after the position are gone.
             SourceRefused: the table was read from another server, or cannot be copied.
+            SourceUnavailable: another process has gone on from the position.
         """
         # A process that does not know all columns would leave values out; it takes them up soon.
         if state.phase in (TablePhase.ERRORED, TablePhase.LEFT) or state.has_columns_beside(self.columns):
@@ -183,13 +185,16 @@ class CapturedTable:
             if not self._has_place():
                 return None
             if begins:
-                begun = self._begin_copy(spool)
+                begun = self._begin_copy(spool, before)
                 if begun is None:
                     return None
                 state = begun
+        if _lacks_changes(before, state):
+            # Not where the position is older than the state: another process may have committed meanwhile.
+            raise (
+                self._changes_are_gone(state) if _lacks_changes(before, self.opened) else self._was_taken_up()
+            )
         if before is None or before.copy_number != state.copies:
-            if state.phase not in (TablePhase.INIT, TablePhase.DATA_SYNC):
-                raise self._changes_are_gone(state)
             return LogPosition(
                 system=spool.system,
                 lsn=state.since_lsn,
@@ -197,8 +202,6 @@ class CapturedTable:
                 empties=before is not None,
                 copy_number=state.copies,
             )
-        if before.lsn < state.released_lsn:
-            raise self._changes_are_gone(state)
         is_noted = before.lsn <= state.released_lsn and state.phase is not TablePhase.DATA_SYNC
         if before.is_copying or self._segments(state, before.lsn, spool) or not is_noted:
             # A commit that nobody could take notice of is followed by an empty one.
@@ -224,15 +227,24 @@ class CapturedTable:
             lost=f"the log up to {lsn_text(state.released_lsn)}",
         )
 
+    def _was_taken_up(self) -> SourceUnavailable:
+        return SourceUnavailable(
+            f"changes of {self.table} were taken up by another process, or the table is copied again",
+            fix="nothing: the step is repeated, and goes on from the newest state",
+            source=self.table,
+        )
+
     def _has_place(self) -> bool:
         copying = [each for each in self.reader.tables() if each.phase is TablePhase.DATA_SYNC]
         return len(copying) < self.reader.capture.max_copies
 
-    def _begin_copy(self, spool: SpoolState) -> CapturedTableState | None:
+    def _begin_copy(self, spool: SpoolState, before: LogPosition | None) -> CapturedTableState | None:
         """Begin the copy if few enough tables are being copied; return None otherwise."""
         with self.server.asked():
             table = self._found()
             row = self.server.session.execute(_ESTIMATE, [table.oid]).fetchone()
+            if before is not None:
+                self._expect_longer_log(max(before.read_until, self._state().catchup_lsn))
         total = -1 if row is None else row[0]
         with self.reader.alone():
             if not self._has_place():
@@ -244,6 +256,8 @@ class CapturedTable:
                 since = each.since_lsn or end
                 return each.to(
                     TablePhase.DATA_SYNC,
+                    # A table with a position that a lost control store does not know of is copied again.
+                    copies=each.copies if before is None else max(each.copies, before.copy_number + 1),
                     since_lsn=since,
                     released_lsn=max(each.released_lsn, since),
                     rows_total=total,
@@ -251,6 +265,23 @@ class CapturedTable:
                 )
 
             return self._change(begun)
+
+    def _expect_longer_log(self, read_until: int) -> None:
+        """Expect that another copy has a later place in the log than the rows that were read before.
+
+        The log of a promoted standby may be shorter than that of its primary was: the former rows would seem
+        to be newer.
+        """
+        if self.server.end_lsn() <= read_until + 1:
+            self.server.write_message()  # an idle server's log gets longer too
+        if (end := self.server.end_lsn()) <= read_until + 1:
+            raise SourceUnavailable(
+                f"{self.table} has rows from {lsn_text(read_until)}, and the server's log ends at"
+                f" {lsn_text(end)}: a standby was promoted that lacks what was copied",
+                fix="nothing: the table is copied again once the log is longer; on an idle server"
+                " `SELECT pg_switch_wal()` makes it so",
+                source=self.table,
+            )
 
     def _found(self) -> SourceTable:
         return find_source_table(
@@ -263,6 +294,9 @@ class CapturedTable:
     def _copied(self) -> CopiedRows:
         sessions = self.reader.capture.read_sessions
         return CopiedRows(server=self.server, copy=self._copy, sessions=sessions)
+
+    def _again(self, folder: Path) -> RowsAgain:
+        return RowsAgain(server=self.server, find_table=self._found, keys=self._state().keys, folder=folder)
 
     def _settle(self, position: LogPosition) -> CapturedTableState:
         """Take notice of a position that is committed."""
@@ -279,6 +313,8 @@ class CapturedTable:
                 released_lsn=max(each.released_lsn, position.lsn),
                 rows_copied=max(each.rows_copied, position.copied),
                 attempts=each.attempts if each.error is not None else None,
+                # Rows that are read again after the copy may be newer than the log was at its end.
+                catchup_lsn=max(each.catchup_lsn, position.ahead_until_lsn),
             )
             if each.phase is TablePhase.DATA_SYNC and catchup:
                 return each.to(TablePhase.CATCHUP, catchup_lsn=catchup)
@@ -316,40 +352,9 @@ class CapturedTable:
             try:
                 shutil.copyfile(each.path, folder / name)
             except FileNotFoundError as error:
-                raise SourceUnavailable(
-                    f"changes of {self.table} were taken up by another process, or the table is copied again",
-                    fix="nothing: the step is repeated, and goes on from the newest state",
-                    source=self.table,
-                ) from error
+                raise self._was_taken_up() from error
             files.append(StagedFile(day=day, name=name, place=f"log/{each.path.stem}"))
         return files
-
-    def _read_again(
-        self,
-        begin: LogPosition,
-        end: LogPosition,
-        spooled: Sequence[StagedFile],
-        folder: Path,
-        files: list[StagedFile],
-    ) -> LogPosition:
-        """Add rows whose values neither the copy nor the log may have; return the position after them."""
-        if not begin.is_copying and begin.lsn > begin.again_until_lsn:
-            return replace(end, again_until_lsn=0)
-        keys = moved_rows(
-            [folder / each.day.isoformat() / each.name for each in spooled],
-            self._state().keys,
-            until_lsn=None if begin.is_copying else begin.again_until_lsn,
-        )
-        if not keys:
-            return end
-        with self.server.asked():
-            table = self._found()
-        again = read_again(self.server, table, keys, folder, spooled[0].day)
-        files += again.files
-        if again.rows == len(keys):
-            return end
-        # A row that has another key again says so in the log before this place.
-        return replace(end, again_until_lsn=max(end.again_until_lsn, again.place))
 
     def _is_short_of_goal(self, end: LogPosition, spool: SpoolState) -> bool:
         """Return whether there may be changes after a position that this run reads."""
@@ -364,3 +369,10 @@ class CapturedTable:
 def _is_of_server(error: EtlAssetsError) -> bool:
     """Return whether the server said so, not a place of the platform that lets the step be repeated."""
     return isinstance(error, SourceUnavailable) and "sqlstate" in error.fields
+
+
+def _lacks_changes(before: LogPosition | None, state: CapturedTableState) -> bool:
+    """Return whether changes after a position were removed from the spool, by the state of the table."""
+    if before is not None and before.copy_number == state.copies:
+        return before.lsn < state.released_lsn
+    return state.phase in (TablePhase.CATCHUP, TablePhase.READY)

@@ -55,24 +55,25 @@ class CopiedRows:
         day = dt.date.fromisoformat(wanted.details["day"])
         heap = self._heap(table, begin)
         # 1. Place the rows directly before the first commit that their snapshot does not have.
-        place = self.copy.snapshot_lsn(table) - 1
-        number = begin.rows if place == begin.snapshot else 0
+        place = self.copy.place(table)
+        number = begin.rows if place.lsn == begin.snapshot else 0
+        name = f"copy/{lsn_text(place.lsn)}/{number}"
         writer = StagedChangesWriter(
             self.server.session,
             folder,
             day=day,
-            place=f"copy/{lsn_text(place)}/{number}",
+            place=name,
             keys=table.keys,
         )
         writer.begin(table.relation)
         if begin.empties:
-            writer.truncate(place, number)
+            writer.copy_begins(replace(place, sequence=number))
             number += 1
         limit = self.copy.limit(table, wanted.details["max_records"], wanted.details["max_bytes"])
-        after = replace(begin, snapshot=place, empties=False)
+        after = replace(begin, snapshot=place.lsn, empties=False)
         # 2. Write the next rows, and remember where they end.
         if heap is None:
-            rows, key = self.copy.write(writer, table, begin.after, limit, place=place, first=number)
+            rows, key = self.copy.write(writer, table, begin.after, limit, replace(place, sequence=number))
             files = list(writer.close())
             after = replace(after, after=key, rows=number + rows, copied=begin.copied + rows)
             return self._completed(after) if rows < limit else after, files
@@ -84,7 +85,7 @@ class CopiedRows:
         ranges, pages = next_pages(at, heap, most)
         done = PageCopy(
             server=self.server, table=table, sessions=self.sessions, rows_per_page=heap.rows_per_page
-        ).write(ranges, folder, day=day, place=place, name=f"copy/{lsn_text(place)}/{number}", first=number)
+        ).write(ranges, folder, day=day, place=replace(place, sequence=number), name=name)
         copied = done.rows + (begin.copied if at == begin.pages else 0)
         after = replace(after, pages=pages, rows=number + done.numbers, copied=copied)
         return self._completed(after) if pages is None else after, [*files, *done.files]
@@ -110,7 +111,9 @@ class CopiedRows:
         return LogPosition(
             system=after.system,
             lsn=after.lsn,
-            again_until_lsn=max(after.snapshot, after.again_until_lsn),
+            again_until_lsn=after.snapshot,
+            ahead_until_lsn=max(after.snapshot, after.ahead_until_lsn),
+            again=after.again,
             copy_number=after.copy_number,
             copied=after.copied,
         )

@@ -25,6 +25,8 @@ from etl_assets.sources.captures.phases import TablePhase
 from etl_assets.sources.captures.table_declaration import table_declaration
 from etl_assets.sources.captures.table_retries import FoundBy, TableRetry
 from etl_assets.sources.captures.table_states import CapturedTableState, StateChange, change_state
+from etl_assets.sources.postgres_cdc.membership import may_lack_changes, read_membership
+from etl_assets.sources.postgres_cdc.partitions import read_partitions
 from etl_assets.sources.postgres_cdc.server_state import PublicationState, read_publication_state
 from etl_assets.sources.postgres_cdc.source_table import find_source_table
 from etl_assets.sources.postgres_cdc.type_catalog import read_types
@@ -158,8 +160,12 @@ class Discovery:
                 session.execute(f"COMMENT ON PUBLICATION {name} IS '{publication_mark(capture)}'".encode())
         else:
             self._expect_no_own_tables(found)
-            there = {each.name for each in found.tables}
-            new = [each for each in matched if each not in known and _quoted(each) not in there]
+            there = {_requoted(each.name) for each in found.tables}
+            new = [
+                each
+                for each, oid in matched.items()
+                if (each not in known or known[each].oid != oid) and _quoted(each) not in there
+            ]
             if is_made_here(session, capture):
                 for each in new:
                     session.execute(f"ALTER PUBLICATION {name} ADD TABLE {_quoted(each)}".encode())
@@ -201,19 +207,34 @@ class Discovery:
             # The OID stays: once the table can be followed, another table is copied.
             self._store(before, state.failed_by(error, FoundBy.DISCOVERY, time.time()))
             return "errored"
-        same = (state.keys, state.declaration, state.oid) == (keys, declaration, oid)
-        after = replace(state, keys=keys, declaration=declaration, oid=oid)
+        partitions = read_partitions(session, _quoted(name))
+        membership = read_membership(session, capture.publication, _quoted(name))
+        after = replace(
+            state,
+            keys=keys,
+            declaration=declaration,
+            oid=oid,
+            partitions=partitions.marks,
+            membership=membership,
+        )
         if before is None:
             self._store(None, after)
             return "added"
         if before.phase is TablePhase.LEFT or before.oid != oid:
             self._copy_again(after, since)
             return "added"
+        if before.membership is not None and may_lack_changes(before.membership, membership):
+            self._copy_again(after, since)
+            return "changed"
+        if before.partitions is not None and partitions.moved_rows(before.partitions):
+            self._copy_again(after, since)
+            return "changed"
         is_ended = before.error is not None and before.error.retry is TableRetry.TIMED
         if is_ended and before.attempts is None:
             self._store(before, after.rolled_back())
             return "added"
-        if same:
+        if (state.keys, state.declaration) == (keys, declaration):
+            self._store(before, after)
             return ""
         if after.has_columns_beside(before.columns) and capture.added_columns is AddedColumns.COPY:
             # Changes since the column was added may have lost their values, and the log never had the
@@ -260,7 +281,14 @@ class Discovery:
         """
 
         def change(each: CapturedTableState) -> CapturedTableState:
-            described = replace(each, keys=found.keys, declaration=found.declaration, oid=found.oid)
+            described = replace(
+                each,
+                keys=found.keys,
+                declaration=found.declaration,
+                oid=found.oid,
+                partitions=found.partitions,
+                membership=found.membership,
+            )
             return described.copied_again(since)
 
         self._change(found, change)
@@ -275,7 +303,13 @@ class Discovery:
         def change(each: CapturedTableState) -> CapturedTableState:
             if each.version != before.version:
                 # Progress of a step: keep it, and take what discovery says of the table.
-                return replace(each, keys=after.keys, declaration=after.declaration)
+                return replace(
+                    each,
+                    keys=after.keys,
+                    declaration=after.declaration,
+                    partitions=after.partitions,
+                    membership=after.membership,
+                )
             return replace(after, version=each.version)
 
         self._change(before, change)

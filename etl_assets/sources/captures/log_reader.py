@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,16 +22,17 @@ from etl_assets.pipelines.postgres_cdc_spec import OnLostLog
 from etl_assets.sources.captures.confirmation import TableProgress, confirmable
 from etl_assets.sources.captures.phases import FOLLOWS_LOG, TablePhase
 from etl_assets.sources.captures.routed_changes import RoutedChanges
+from etl_assets.sources.captures.seen_tables import SeenTables
 from etl_assets.sources.captures.spool import Spool, SpoolState
+from etl_assets.sources.captures.spool_in_use import SpoolInUse
 from etl_assets.sources.captures.table_retries import FoundBy
 from etl_assets.sources.captures.table_states import (
     CapturedTableState,
     StateChange,
     TableStates,
     change_state,
-    find_state,
 )
-from etl_assets.sources.postgres_cdc.log_server import LogServer, LogSlot
+from etl_assets.sources.postgres_cdc.log_server import LogServer, LogSlot, publication_lost
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
 
 HEARTBEAT_BYTES = 16 << 20
@@ -54,6 +55,7 @@ class CaptureReader:
         described: The mark of the catalog when the tables were described last, and after how many discoveries
             without a change of it they are described again; None: this process has not described them.
         is_replaced: Whether the capture was declared differently since, so that another reader took over.
+        seen: Its tables as they were a moment ago.
     """
 
     capture: CaptureSpec
@@ -63,11 +65,20 @@ class CaptureReader:
     clock: Callable[[], float] = time.monotonic
     described: tuple[str, int] | None = field(default=None, init=False)
     is_replaced: bool = field(default=False, init=False)
+    seen: SeenTables = field(init=False, repr=False, compare=False)
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
+    _in_use: SpoolInUse = field(init=False)
     _looked: float | None = field(default=None, init=False)
+    _confirmed: tuple[object, int] | None = field(default=None, init=False)
+    """What the place that was confirmed last follows from, and the place."""
     _confirmed_lsn: int = field(default=0, init=False)
     """The server may have forgotten its log up to here."""
-    _seen: tuple[float, Mapping[str, CapturedTableState]] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.seen = SeenTables(self)
+        self._in_use = SpoolInUse(
+            capture=self.capture.name, spool=self.spool, states=self.states, server=self.server
+        )
 
     def look(self, *, at_once: bool = False) -> SpoolState:
         """Read what is new in the log, unless that was done a moment ago, and return where the reader is.
@@ -97,7 +108,7 @@ class CaptureReader:
                 except EtlAssetsError:
                     self.server.close()
                     raise
-            self._looked = self.clock()
+            self._looked, self._in_use.has_read = self.clock(), True
             return state
 
     @contextmanager
@@ -119,22 +130,6 @@ class CaptureReader:
     def tables(self) -> tuple[CapturedTableState, ...]:
         """Return the tables whose changes are kept."""
         return tuple(each for each in self.states.of_capture(self.capture.name) if each.phase in FOLLOWS_LOG)
-
-    def seen_state(self, table: str) -> CapturedTableState:
-        """Return the state of a table as of at most `look_interval_seconds` ago.
-
-        All tables of a capture ask at each look whether there is something to do: one query answers them.
-
-        Raises:
-            NotFound: the capture has no such table.
-        """
-        with self._lock:
-            now = self.clock()
-            if self._seen is None or now - self._seen[0] >= self.capture.look_interval_seconds:
-                found = self.states.of_capture(self.capture.name)
-                self._seen = now, {each.table: each for each in found}
-            seen = self._seen[1].get(table)
-        return find_state(self.states, self.capture.name, table) if seen is None else seen
 
     def committed_lsn(self, table: CapturedTableState, state: SpoolState) -> int:
         """Return up to where a table has committed its changes: without unread ones, the reader's place."""
@@ -169,7 +164,7 @@ class CaptureReader:
         Raises:
             SourceRefused, SourceLost: as `look` says.
         """
-        state, slot, system = self.spool.state(), self.server.slot_state(), self.server.system()
+        slot, system = self.server.slot_state(), self.server.system()
         name = self.capture.slot
         if slot is not None and not slot.is_usable:
             raise SourceRefused(
@@ -177,25 +172,10 @@ class CaptureReader:
                 fix=f"name another slot in the capture {self.capture.name}",
                 source=self.server.name,
             )
-        if state is None:
+        own = self._in_use.state()
+        if (state := own or self._in_use.read_before(self.tables())) is None:
             return self._begin_spool(slot, system)
-        if state.system != system:
-            raise SourceRefused(
-                f"the connection {self.server.name} leads to another PostgreSQL server (system {system}) than"
-                f" the one that the capture {self.capture.name} has read (system {state.system})",
-                fix="correct the connection; to read the new server, declare a capture with another name",
-                source=self.server.name,
-            )
-        if self.server.end_lsn() < state.end_lsn:
-            raise SourceRefused(
-                f"the log of the connection {self.server.name} ends before"
-                f" {lsn_text(state.end_lsn)}, up to where"
-                f" the capture {self.capture.name} has read it: the server was restored to an earlier time,"
-                " or a standby was promoted that lacks the last transactions",
-                fix="if a standby was promoted, run again once its log is longer, with `on_lost: copy`;"
-                " to read it as it is now, declare a capture with another name and another slot",
-                source=self.server.name,
-            )
+        self._in_use.expect_same_log(state, system)
         if (lacks := self.server.diverged(state.timeline, state.end_lsn)) is not None:
             return self._lost(lacks, slot, system)
         if slot is None:
@@ -204,29 +184,39 @@ class CaptureReader:
             return self._lost(
                 f"the slot {name} is lost: the server removed log that was not read", slot, system
             )
-        if slot.confirmed_lsn > state.end_lsn:
+        if own is not None and slot.confirmed_lsn > state.end_lsn:
             moved = lsn_text(slot.confirmed_lsn)
             return self._lost(f"another reader moved the slot {name} on to {moved}", slot, system)
         self._confirmed_lsn = slot.confirmed_lsn
-        return self._on_timeline(state)
+        publication = self.server.publication_oid()
+        if state.publication not in (0, publication):
+            return self._lost(publication_lost(self.capture.publication), slot, system)
+        self._copy_what_is_ahead(state)
+        if own is None:
+            return self._begin_spool(slot, system)
+        return self._noted(state, publication)
 
-    def _on_timeline(self, state: SpoolState) -> SpoolState:
+    def _copy_what_is_ahead(self, state: SpoolState) -> None:
         """Go on with the log of a promoted standby, which has everything that was read.
 
         Copied rows can be newer than what was read of the log, and the standby may lack their transactions:
         such tables are copied again.
         """
+        if state.timeline in (0, self.server.timeline()):
+            return
+        for table in self.tables():
+            is_ahead = self.server.diverged(state.timeline, table.catchup_lsn) is not None
+            if table.phase is TablePhase.DATA_SYNC or (table.phase is TablePhase.CATCHUP and is_ahead):
+                self._copy_again(table, state.end_lsn)
+
+    def _noted(self, state: SpoolState, publication: int) -> SpoolState:
         current = self.server.timeline()
-        if state.timeline == current:
-            return state
-        if state.timeline:
-            for table in self.tables():
-                is_ahead = self.server.diverged(state.timeline, table.catchup_lsn) is not None
-                if table.phase is TablePhase.DATA_SYNC or (table.phase is TablePhase.CATCHUP and is_ahead):
-                    self._copy_again(table, state.end_lsn)
-        # The log may be as long as it was, and have other transactions.
-        state = replace(state, timeline=current, seen_lsn=0)
-        self.spool.write_state(state)
+        state = replace(state, publication=publication)
+        if state.timeline != current:
+            # The log may be as long as it was, and have other transactions.
+            state = replace(state, timeline=current, seen_lsn=0)
+            self.spool.write_state(state)
+        self._in_use.note(state)
         return state
 
     def _begin_spool(self, slot: LogSlot | None, system: str) -> SpoolState:
@@ -234,7 +224,7 @@ class CaptureReader:
         if slot is None or slot.is_lost:
             if any(each.was_read for each in self.tables()):
                 return self._lost(f"the slot {self.capture.slot} is gone", slot, system)
-            slot = self._new_slot(slot)
+            slot = self.server.make_slot_again()
         for table in self.tables():
             if table.is_only_spooled:
                 self._copy_again(table, slot.confirmed_lsn)
@@ -250,24 +240,20 @@ class CaptureReader:
                 source=self.server.name,
                 lost=f"the log of {self.server.name}",
             )
-        slot = self._new_slot(slot)
+        slot = self.server.make_slot_again()
         for table in self.tables():
             self._copy_again(table, slot.confirmed_lsn)
         return self._begin_at(slot.confirmed_lsn, system)
 
-    def _new_slot(self, slot: LogSlot | None) -> LogSlot:
-        if slot is not None:
-            self.server.drop_slot()
-        self.server.create_slot()
-        made = self.server.slot_state()
-        assert made is not None  # it has been made
-        return made
-
     def _begin_at(self, lsn: int, system: str) -> SpoolState:
-        state = SpoolState(system=system, end_lsn=lsn, timeline=self.server.timeline())
+        timeline, publication = self.server.timeline(), self.server.publication_oid()
+        state = SpoolState(
+            system=system, end_lsn=lsn, timeline=timeline, publication=publication, id=self._in_use.id
+        )
         self._confirmed_lsn = lsn
         self.spool.remove_beyond(lsn)
         self.spool.write_state(state)
+        self._in_use.note(state)
         return state
 
     def _copy_again(self, table: CapturedTableState, lsn: int) -> None:
@@ -289,6 +275,7 @@ class CaptureReader:
         folder = self.spool.folder / "reading"
         try:
             routed = self._read(tables, state, folder)
+            self.server.expect_publication(state.publication)
             reached, files = routed[0], routed[1].files()
             by_oid = {each.oid: each for each in tables}
             for oid, error in routed[1].failed.items():
@@ -359,11 +346,25 @@ class CaptureReader:
             self._failed(table, error)
 
     def _confirm(self, tables: Sequence[CapturedTableState], state: SpoolState) -> None:
+        """Tell the server what it may forget. As long as no state changes, that stays the same."""
         now = time.time()
+        held_up = frozenset(each.table for each in tables if not each.holds_log(now))
+        basis = (tables, state.end_lsn, held_up)
+        if self._confirmed is None or self._confirmed[0] != basis:
+            self._confirmed = (basis, self._settled(tables, state, held_up))
+        failpoint(Failpoint.SOURCE_BEFORE_CONFIRM)
+        self._confirmed_lsn = self._confirmed[1]
+        self.server.confirm(self._confirmed_lsn)
+        failpoint(Failpoint.SOURCE_AFTER_CONFIRM)
+
+    def _settled(
+        self, tables: Sequence[CapturedTableState], state: SpoolState, held_up: frozenset[str]
+    ) -> int:
+        """Let the phases of tables follow what they have committed; return what the server may forget."""
         progress = [
             TableProgress(
                 committed_lsn=self.committed_lsn(each, state),
-                is_held_up=not each.holds_log(now),
+                is_held_up=each.table in held_up,
             )
             for each in tables
         ]
@@ -374,7 +375,12 @@ class CaptureReader:
             if table.phase is TablePhase.CATCHUP and at.committed_lsn >= table.catchup_lsn:
                 self._change(
                     table,
-                    lambda each: each.to(TablePhase.READY) if each.phase is TablePhase.CATCHUP else each,
+                    lambda each, seen=table: (
+                        each.to(TablePhase.READY)
+                        if (each.phase, each.copies, each.catchup_lsn)
+                        == (seen.phase, seen.copies, seen.catchup_lsn)
+                        else each
+                    ),
                 )
         # What only the spool will have is noted before the server may forget it.
         for number, table in enumerate(tables):
@@ -384,10 +390,7 @@ class CaptureReader:
                     table,
                     lambda each, is_so=is_only_spooled: replace(each, is_only_spooled=is_so),
                 )
-        failpoint(Failpoint.SOURCE_BEFORE_CONFIRM)
-        self.server.confirm(found.lsn)
-        self._confirmed_lsn = found.lsn
-        failpoint(Failpoint.SOURCE_AFTER_CONFIRM)
+        return found.lsn
 
     def _heartbeat(self, tables: Sequence[CapturedTableState], state: SpoolState, end_lsn: int) -> None:
         """Write a message where the log has grown by nothing of the tables, or a table waits for its end."""

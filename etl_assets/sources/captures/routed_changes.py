@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 from etl_assets.errors import EtlAssetsError, MessageMalformed, SourceRefused
 from etl_assets.sources.postgres_cdc import messages as m
+from etl_assets.sources.postgres_cdc.changed_rows import ChangePlace
 from etl_assets.sources.postgres_cdc.decoder import Decoder
 from etl_assets.sources.postgres_cdc.relations import RelationCache
 from etl_assets.sources.postgres_cdc.staged_changes import StagedChangesWriter
-from etl_assets.sources.postgres_cdc.times import seconds_since_1970
+from etl_assets.sources.postgres_cdc.times import microseconds_since_1970, seconds_since_1970
 
 if TYPE_CHECKING:
     import psycopg
@@ -63,6 +64,7 @@ class RoutedChanges:
     _routes: dict[int, _Route] = field(default_factory=dict, init=False)
     _relations: RelationCache = field(default_factory=RelationCache, init=False)
     _commit_lsn: int = field(default=0, init=False)
+    _commit_time: int = field(default=0, init=False)
     _count: int = field(default=0, init=False)
     _size: int = field(default=0, init=False)
 
@@ -78,6 +80,7 @@ class RoutedChanges:
                 match message := decoder.decode(each):
                     case m.BeginMessage():
                         self._commit_lsn = message.commit_lsn
+                        self._commit_time = microseconds_since_1970(message.committed_at)
                     case m.CommitMessage() if self._commit_lsn >= self.after_lsn:
                         reached = message.end_lsn
                         self.committed_at = seconds_since_1970(message.committed_at)
@@ -117,11 +120,12 @@ class RoutedChanges:
         try:
             route = self._begun(oid)
             size = route.writer.size
+            place = ChangePlace(lsn=self._commit_lsn, sequence=route.sequence, committed_at=self._commit_time)
             match message:
                 case m.TruncateMessage():
-                    route.writer.truncate(self._commit_lsn, route.sequence)
+                    route.writer.truncate(place)
                 case m.InsertMessage() | m.UpdateMessage() | m.DeleteMessage():
-                    route.writer.change(message, self._commit_lsn, route.sequence)
+                    route.writer.change(message, place)
             route.sequence += 1
             self._count += 1
             self._size += route.writer.size - size

@@ -63,6 +63,8 @@ class SpoolState:
         seen_lsn: End of the log when it was last looked at; up to there the log has nothing else.
         is_whole: Whether the last reading found nothing more.
         timeline: Timeline of the server's log; 0: it is not known.
+        publication: OID of the publication; 0: it is not known.
+        id: Name of the spool, by which the control store knows it; empty: it is older than such names.
     """
 
     system: str
@@ -70,6 +72,25 @@ class SpoolState:
     seen_lsn: int = 0
     is_whole: bool = True
     timeline: int = 0
+    publication: int = 0
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownSpool:
+    """What the control store knows of the spool in use, for a process that takes over without having it.
+
+    Attributes:
+        id: Its name.
+        system: What identifies the server's data; empty: nothing was read yet.
+        timeline: Timeline of the server's log.
+        publication: OID of the publication.
+    """
+
+    id: str
+    system: str = ""
+    timeline: int = 0
+    publication: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -132,6 +153,8 @@ class Spool:
             seen_lsn=int(found["seen_lsn"]),
             is_whole=bool(found["is_whole"]),
             timeline=int(found.get("timeline", 0)),
+            publication=int(found.get("publication", 0)),
+            id=str(found.get("id", "")),
         )
 
     def write_state(self, state: SpoolState) -> None:

@@ -6,10 +6,11 @@ Belongs here: names and types. Does not belong here: asking the server (`discove
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.pipelines.capture_spec import CaptureSpec
+from etl_assets.pipelines.change_history import OPERATION_COLUMN, SEQUENCE_COLUMN, TIME_COLUMN
 from etl_assets.pipelines.postgres_cdc_spec import CHANGE_COLUMN, LSN_COLUMN, POSTGRES_CDC
 from etl_assets.sources.captures.table_states import CapturedTableState
 from etl_assets.sources.postgres_cdc.source_table import SourceTable
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _TAKEN = frozenset({CHANGE_COLUMN, LSN_COLUMN, "batch_id", "partition_date"})
+_TAKEN_BY_HISTORY = frozenset({OPERATION_COLUMN, SEQUENCE_COLUMN, TIME_COLUMN})
 
 
 def table_declaration(
@@ -34,9 +36,10 @@ def table_declaration(
     """
     columns: dict[str, Any] = {}
     names: dict[str, str] = {}
+    taken = _TAKEN | _TAKEN_BY_HISTORY if capture.history else _TAKEN
     for each in table.relation.columns:
         arrow = value_type(each.type_oid, each.type_modifier, types, ValuePolicies()).arrow
-        name = _free_name(each.name, columns)
+        name = _free_name(each.name, taken | columns.keys())
         names[each.name] = name
         columns[name] = {"type": delta_type(arrow)} | ({"from": each.name} if name != each.name else {})
     found: dict[str, Any] = {
@@ -53,7 +56,8 @@ def table_declaration(
             "capture": capture.name,
         },
         "columns": columns,
-        "table": {"keys": [names[key] for key in table.keys]},
+        "table": {"keys": [names[key] for key in table.keys]}
+        | ({"history": True} if capture.history else {}),
     }
     if capture.sinks:
         found["sinks"] = [dict(each) for each in capture.sinks]
@@ -78,10 +82,10 @@ def delta_type(arrow: pa.DataType) -> str:
     return names.get(str(arrow), "double" if types.is_floating(arrow) else "string")
 
 
-def _free_name(name: str, taken: Mapping[str, Any]) -> str:
+def _free_name(name: str, taken: Set[str]) -> str:
     """Return the name of a column: lower case, and unlike the others and those of the platform."""
     plain = re.sub(r"[^a-z0-9_]", "_", name.lower())
     found = plain if plain[:1].isalpha() else f"c_{plain.lstrip('_')}"
-    while found in taken or found in _TAKEN:
+    while found in taken:
         found += "_"
     return found

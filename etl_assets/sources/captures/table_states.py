@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Protocol
 
 from etl_assets.errors import CommitConflict, EtlAssetsError, NotFound
 from etl_assets.sources.captures.phases import FOLLOWING, TablePhase
+from etl_assets.sources.captures.spool import KnownSpool
 from etl_assets.sources.captures.table_retries import Attempts, FoundBy, TableRetry, retry_of
 
 _TRIES = 50
@@ -63,6 +64,8 @@ class CapturedTableState:
         error: In ERRORED: why.
         keys: Columns of the source that identify a row.
         declaration: The generated declaration; empty until one could be made.
+        partitions: Marks of its partitions; None: they were not looked at.
+        membership: Marks of its membership in the publication; None: they were not looked at.
         attempts: Attempts in a row that failed, of an error that is tried again after a pause.
     """
 
@@ -82,6 +85,8 @@ class CapturedTableState:
     error: TableError | None = None
     keys: tuple[str, ...] = ()
     declaration: Mapping[str, Any] = field(default_factory=dict)
+    partitions: tuple[str, ...] | None = None
+    membership: tuple[str, ...] | None = None
     attempts: Attempts | None = None
 
     @property
@@ -205,8 +210,13 @@ class CapturedTableState:
 
     @staticmethod
     def of(found: Mapping[str, Any]) -> CapturedTableState:
-        """Return the state of its JSON."""
-        given: dict[str, Any] = {**found, "phase": TablePhase(found["phase"]), "keys": tuple(found["keys"])}
+        """Return the state of its JSON. What a later release has added is left out."""
+        names = {each.name for each in fields(CapturedTableState)}
+        given: dict[str, Any] = {name: value for name, value in found.items() if name in names}
+        given |= {"phase": TablePhase(found["phase"]), "keys": tuple(found["keys"])}
+        for name in ("partitions", "membership"):
+            if (marks := found.get(name)) is not None:
+                given[name] = tuple(marks)
         if error := dict(found["error"] or {}):
             retry, before = TableRetry(error.pop("retry")), TablePhase(error.pop("before"))
             if error.pop("needs_copy", False):  # of an earlier release
@@ -226,6 +236,23 @@ class TableStates(Protocol):
 
     def of_capture(self, capture: str) -> tuple[CapturedTableState, ...]:
         """Return the tables of a capture, by name."""
+        ...
+
+    def spool(self, capture: str) -> KnownSpool | None:
+        """Return the spool from which the tables of a capture are served; None: none is known."""
+        ...
+
+    def put_spool(self, capture: str, before: KnownSpool | None, spool: KnownSpool) -> bool:
+        """Store a spool in the place of another one, or more about the same.
+
+        Args:
+            capture: The capture.
+            before: The spool that it has, as `spool` says.
+            spool: The new one.
+
+        Returns:
+            Whether it was stored: not if another process was first.
+        """
         ...
 
     def put(self, state: CapturedTableState) -> bool:

@@ -1,12 +1,14 @@
 """The writer of staged files: records of one partition of a topic, by day and of bounded size.
 
-Belongs here: which file a record goes into. Does not belong here: the form of the files (`staged.py`), and
-which records are read (`source.py`).
+Belongs here: which file a record goes into, and the order of the files. Does not belong here: their form
+(`staged.py`), and which records are read (`source.py`).
 """
 
 from __future__ import annotations
 
 import datetime as dt
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +25,20 @@ if TYPE_CHECKING:
 FILE_BYTES = 8 << 20
 """About how many bytes a staged file has: it is the work of one task."""
 _EPOCH = dt.date(1970, 1, 1).toordinal()
+
+
+def by_day(partitions: Iterable[Sequence[StagedFile]]) -> Iterator[StagedFile]:
+    """Yield the files of each partition in their order, and those of one day together where that allows it.
+
+    Then the rows of a day are one data file, whatever the number of partitions.
+    """
+    waiting = [deque(files) for files in partitions if files]
+    while waiting:
+        day = min(files[0].day for files in waiting)
+        for files in waiting:
+            while files and files[0].day == day:
+                yield files.popleft()
+        waiting = [files for files in waiting if files]
 
 
 class RangeWriter:

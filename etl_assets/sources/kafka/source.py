@@ -18,13 +18,14 @@ import datetime as dt
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.errors import SourceLost
 from etl_assets.sources.kafka.clients import SourceClients
-from etl_assets.sources.kafka.range_writer import RangeWriter
-from etl_assets.sources.kafka.taken_records import TakenRecords
+from etl_assets.sources.kafka.range_writer import RangeWriter, by_day
+from etl_assets.sources.kafka.taken_records import GatheredRecords
 from etl_assets.sources.ranges import Lag, Positions, RangeRead, ReadRange, StagedFile
 
 if TYPE_CHECKING:
@@ -38,8 +39,10 @@ SILENCE_SECONDS = 60.0
 """How long to wait for the next record of a range: the time in which a broker comes back."""
 MAX_FILES = 5_000
 """Most staged files of one batch; a range with more changes of day ends there."""
-_FIRST_AT_ONCE, _MOST_AT_ONCE, _BYTES_AT_ONCE = 500, 10_000, 8 << 20
-"""How many messages, or about how many bytes of them, are taken at once: memory is bounded by them."""
+_MOST_AT_ONCE, _BYTES_AT_ONCE = 500, 8 << 20
+"""How many messages, or about how many bytes of them, are taken at once. So few that the garbage collector,
+which counts messages, has no reason to look at all objects of the process.
+"""
 _LOOK_SECONDS = 2.0
 
 
@@ -112,18 +115,19 @@ class KafkaTopic:
             details={
                 "today": dt.datetime.now(dt.UTC).date().isoformat(),
                 "bytes": max(1, max_bytes // max(1, lagging)),
+                "by_day": True,
             },
             more=any(waiting[p] > shares[p] for p in begin),
             notes=notes,
         )
 
     def read(self, wanted: ReadRange, folder: Path) -> RangeRead:
-        """Read one partition after the other."""
+        """Read one partition after the other. Files of one day are together where offsets allow it."""
         self._clients.end_look()
         topic_id = wanted.end[self._topic]
         if topic_id and (now := self._topic_id()) and now != topic_id:
             raise self._lost("the topic was created again", f"{self._topic} as it was")
-        end, more, files = dict(wanted.end), wanted.more, list[StagedFile]()
+        end, more, files = dict(wanted.end), wanted.more, list[Sequence[StagedFile]]()
         for partition, (first, last) in sorted(self._offsets(wanted).items()):
             writer = RangeWriter(
                 folder,
@@ -131,17 +135,18 @@ class KafkaTopic:
                 place=self._name(partition),
                 identity=f"{self._name(partition)}@{topic_id}" if topic_id else "",
                 today=dt.date.fromisoformat(wanted.details["today"]),
-                most_files=max(1, MAX_FILES - len(files)),
+                most_files=max(1, MAX_FILES - sum(map(len, files))),
                 is_decoded=self._values is not None,
             )
             reached = self._read_partition(partition, first, last, writer, wanted.details.get("bytes"))
-            files += writer.close()
+            files.append(writer.close())
             end[self._name(partition)] = reached
             more = more or reached < last
         details = {name: value for name, value in wanted.details.items() if name != "bytes"}
         return RangeRead(
             read=ReadRange(begin=wanted.begin, end=end, details=details, more=more, notes=wanted.notes),
-            files=tuple(files),
+            # A plan that was left by an earlier version has another order, in which its rejects were found.
+            files=tuple(by_day(files) if wanted.details.get("by_day") else chain.from_iterable(files)),
         )
 
     def confirm(self, positions: Positions) -> None:
@@ -249,15 +254,17 @@ class KafkaTopic:
         self, partition: int, first: int, last: int, writer: RangeWriter, most_bytes: int | None
     ) -> int:
         """Write the records of a partition up to an offset, and return the offset reached."""
-        reached = first
+        reached, gathered = first, GatheredRecords(last, self._values)
         for messages, ends in self._taken({partition: first}, SILENCE_SECONDS, wanted=last - first):
-            records = TakenRecords.of(messages, last, self._values)
+            is_over = not gathered.add(messages) or any((each.offset() or 0) >= last for each in ends)
+            if not (is_over or gathered.is_complete or gathered.is_full):
+                continue
+            records = gathered.take()
             written = writer.add(records, most_bytes)
             if written:
                 reached = records.offset(written - 1) + 1
             if written < len(records):
                 return reached
-            is_over = len(records) < len(messages) or any((each.offset() or 0) >= last for each in ends)
             if reached >= last or is_over:
                 return last
         raise self._clients.silent()
@@ -280,7 +287,7 @@ class KafkaTopic:
         consumer = self._clients.consumer()
         consumer.assign([TopicPartition(self._topic, p, offset) for p, offset in begin.items()])
         try:
-            until, at_once, left = time.monotonic() + seconds, _FIRST_AT_ONCE, wanted
+            until, at_once, left = time.monotonic() + seconds, _MOST_AT_ONCE, wanted
             while time.monotonic() < until:
                 most = at_once if left is None else max(1, min(at_once, left))
                 messages = self._clients.answer(lambda most=most: consumer.consume(most, timeout=0.2))

@@ -36,6 +36,35 @@ class ChangeEffect(StrEnum):
     TRUNCATE = "truncate"
 
 
+class SourceOperation(StrEnum):
+    """What the database did.
+
+    INSERT, DELETE: also the two halves of an update that changes the key. COPY: no change: a row that was
+    read, or, of a truncate, the beginning of another copy of the table.
+    """
+
+    INSERT = "insert"
+    UPDATE = "update"
+    DELETE = "delete"
+    TRUNCATE = "truncate"
+    COPY = "copy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangePlace:
+    """Where a change is in the log.
+
+    Attributes:
+        lsn: Place of its commit.
+        sequence: Its place among all of its transaction.
+        committed_at: Time of the commit by the server's clock, in microseconds since 1970.
+    """
+
+    lsn: int
+    sequence: int
+    committed_at: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedRows:
     """Changes in the order of the log.
@@ -44,8 +73,10 @@ class ChangedRows:
         relation: The table as it was.
         keys: Names of the columns that identify a row.
         changes: What each change does, of `ChangeEffect`.
+        operations: What the database did, of `SourceOperation`.
         commit_lsns: Place of each change's commit in the log.
         sequences: Place of each change among all of its transaction.
+        committed_at: Time of each change's commit; of a copied row that of the copy's snapshot.
         rows: The values. Of a delete those of the keys, of a truncate none.
         unchanged: Columns that an upsert leaves as they are, by the number of its row; their nulls are no
             values.
@@ -56,8 +87,10 @@ class ChangedRows:
     relation: RelationMessage
     keys: frozenset[str]
     changes: pa.StringArray
+    operations: pa.StringArray
     commit_lsns: pa.Int64Array
     sequences: pa.Int64Array
+    committed_at: pa.TimestampArray
     rows: pa.RecordBatch
     unchanged: Mapping[int, tuple[str, ...]]
     moved: frozenset[int]
@@ -89,32 +122,34 @@ class RowCollector:
         self._empty: Values = (None,) * self._width
         self._rows: list[Values] = []
         self._changes: list[ChangeEffect] = []
+        self._operations: list[SourceOperation] = []
         self._lsns: list[int] = []
         self._sequences: list[int] = []
+        self._times: list[int] = []
         self._unchanged: dict[int, tuple[str, ...]] = {}
         self._moved: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def insert(self, message: InsertMessage, lsn: int, sequence: int) -> None:
+    def insert(self, message: InsertMessage, place: ChangePlace) -> None:
         """Collect a new row."""
-        self._expect_width(message.new, lsn)
-        self._add(ChangeEffect.UPSERT, message.new, lsn, sequence)
+        self._expect_width(message.new, place.lsn)
+        self._add(ChangeEffect.UPSERT, SourceOperation.INSERT, message.new, place)
 
-    def update(self, message: UpdateMessage, lsn: int, sequence: int) -> None:
+    def update(self, message: UpdateMessage, place: ChangePlace) -> None:
         """Collect a changed row. If its keys changed, the row of the old ones is deleted before it."""
         new, old = message.new, message.old
-        self._expect_width(new, lsn)
+        self._expect_width(new, place.lsn)
         if old is not None:
-            self._expect_width(old, lsn)
+            self._expect_width(old, place.lsn)
         lacks_values = UNCHANGED in new
         if lacks_values and old is not None:
             new = self._filled(new, old, only_keys=message.old_is_key)
             lacks_values = UNCHANGED in new
         is_moved = old is not None and any(old[number] != new[number] for number in self._keys)
         if old is not None and is_moved:
-            self._add(ChangeEffect.DELETE, self._only_keys(old), lsn, sequence)
+            self._add(ChangeEffect.DELETE, SourceOperation.DELETE, self._only_keys(old), place)
         if lacks_values:
             columns = zip(self.relation.columns, new, strict=True)
             names = tuple(column.name for column, value in columns if value is UNCHANGED)
@@ -122,16 +157,17 @@ class RowCollector:
             if is_moved:
                 self._moved.add(len(self._rows))
             new = tuple(None if value is UNCHANGED else value for value in new)
-        self._add(ChangeEffect.UPSERT, new, lsn, sequence)
+        operation = SourceOperation.INSERT if is_moved else SourceOperation.UPDATE
+        self._add(ChangeEffect.UPSERT, operation, new, place)
 
-    def delete(self, message: DeleteMessage, lsn: int, sequence: int) -> None:
+    def delete(self, message: DeleteMessage, place: ChangePlace) -> None:
         """Collect a row that is gone."""
-        self._expect_width(message.old, lsn)
-        self._add(ChangeEffect.DELETE, self._only_keys(message.old), lsn, sequence)
+        self._expect_width(message.old, place.lsn)
+        self._add(ChangeEffect.DELETE, SourceOperation.DELETE, self._only_keys(message.old), place)
 
-    def truncate(self, lsn: int, sequence: int) -> None:
+    def truncate(self, place: ChangePlace, operation: SourceOperation = SourceOperation.TRUNCATE) -> None:
         """Collect that the table was emptied."""
-        self._add(ChangeEffect.TRUNCATE, self._empty, lsn, sequence)
+        self._add(ChangeEffect.TRUNCATE, operation, self._empty, place)
 
     def collected(self, types: Mapping[int, PostgresType], policies: ValuePolicies) -> ChangedRows:
         """Return what was collected.
@@ -149,19 +185,25 @@ class RowCollector:
             relation=self.relation,
             keys=self._key_names,
             changes=pa.array(self._changes, pa.string()),
+            operations=pa.array(self._operations, pa.string()),
             commit_lsns=pa.array(self._lsns, pa.int64()),
             sequences=pa.array(self._sequences, pa.int64()),
+            committed_at=pa.array(self._times, pa.timestamp("us", "UTC")),
             rows=rows,
             unchanged=dict(self._unchanged),
             moved=frozenset(self._moved),
             refused=refused,
         )
 
-    def _add(self, change: ChangeEffect, values: Values, lsn: int, sequence: int) -> None:
+    def _add(
+        self, change: ChangeEffect, operation: SourceOperation, values: Values, place: ChangePlace
+    ) -> None:
         self._rows.append(values)
         self._changes.append(change)
-        self._lsns.append(lsn)
-        self._sequences.append(sequence)
+        self._operations.append(operation)
+        self._lsns.append(place.lsn)
+        self._sequences.append(place.sequence)
+        self._times.append(place.committed_at)
 
     def _only_keys(self, values: Values) -> Values:
         return tuple(value if number in self._keys else None for number, value in enumerate(values))
@@ -190,9 +232,7 @@ def copied_rows(
     columns: Sequence[pa.BinaryArray],
     types: Mapping[int, PostgresType],
     policies: ValuePolicies,
-    *,
-    lsn: int,
-    first: int,
+    place: ChangePlace,
 ) -> ChangedRows:
     """Return rows of a table as upserts at one place in the log.
 
@@ -201,8 +241,7 @@ def copied_rows(
         columns: The texts of its columns.
         types: The types of the server that the columns may have.
         policies: What becomes of values without an equivalent.
-        lsn: The place.
-        first: Number of the first row there; the others follow it.
+        place: The place of the first row; the others follow it.
     """
     import pyarrow as pa
 
@@ -211,8 +250,10 @@ def copied_rows(
         relation=relation,
         keys=frozenset(),  # no row had another one before
         changes=pa.repeat(pa.scalar(ChangeEffect.UPSERT.value), rows.num_rows),
-        commit_lsns=pa.repeat(pa.scalar(lsn, pa.int64()), rows.num_rows),
-        sequences=pa.array(range(first, first + rows.num_rows), pa.int64()),
+        operations=pa.repeat(pa.scalar(SourceOperation.COPY.value), rows.num_rows),
+        commit_lsns=pa.repeat(pa.scalar(place.lsn, pa.int64()), rows.num_rows),
+        sequences=pa.array(range(place.sequence, place.sequence + rows.num_rows), pa.int64()),
+        committed_at=pa.repeat(pa.scalar(place.committed_at, pa.timestamp("us", "UTC")), rows.num_rows),
         rows=rows,
         unchanged={},
         moved=frozenset(),

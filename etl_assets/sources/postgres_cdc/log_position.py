@@ -31,10 +31,17 @@ class LogPosition:
         empties: Whether the copy begins with a truncate, because the table has rows from before.
         again_until_lsn: Rows whose keys changed up to this place in the log are read again where the change
             lacks values; 0: none is.
+        ahead_until_lsn: Some rows were read as they were up to this place. Until the position reaches it, the
+            table may have rows that are newer than the position.
+        again: Marks of the keys of rows that were read again, each with the place at which it was.
         copy_number: Of a captured table: number of the copy that it is from.
         copied: Of a captured table: rows that the copy has read.
         timeline: Timeline of the server's log; 0: it is not known.
         columns: The columns of the table that were taken last; None: it is not known.
+        partitions: Marks of the table's partitions; None: they are not known, or of a captured table.
+        publication: OID of the publication; 0: it is not known, or of a captured table.
+        membership: Marks of the table's membership in the publication; None: they are not known, or of a
+            captured table.
     """
 
     system: str
@@ -46,15 +53,20 @@ class LogPosition:
     rows: int = 0
     empties: bool = False
     again_until_lsn: int = 0
+    ahead_until_lsn: int = 0
+    again: tuple[tuple[str, int], ...] = ()
     copy_number: int = 0
     copied: int = 0
     timeline: int = 0
     columns: Columns | None = None
+    partitions: tuple[str, ...] | None = None
+    publication: int = 0
+    membership: tuple[str, ...] | None = None
 
     @property
     def read_until(self) -> int:
         """The place in the log up to which rows or changes have been read."""
-        return max(self.lsn, self.snapshot, self.again_until_lsn)
+        return max(self.lsn, self.snapshot, self.again_until_lsn, self.ahead_until_lsn)
 
     def as_json(self) -> dict[str, Any]:
         """Return the position as JSON."""
@@ -65,18 +77,36 @@ class LogPosition:
             found |= {"copy_number": self.copy_number, "copied": self.copied}
         if self.again_until_lsn:
             found["again_until"] = lsn_text(self.again_until_lsn)
+        if self.ahead_until_lsn > self.lsn:
+            found["ahead_until"] = lsn_text(self.ahead_until_lsn)
+        if self.again:
+            found["again"] = [[mark, lsn_text(place)] for mark, place in self.again]
+        return found | self._catalog_as_json() | self._copy_as_json()
+
+    def _catalog_as_json(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
         if self.columns is not None:
             found["columns"] = [[c.name, c.type_oid, c.type_modifier, c.is_key] for c in self.columns]
-        if self.is_copying:
-            found["copy"] = {
-                "after": None if self.after is None else list(self.after),
-                "snapshot": lsn_text(self.snapshot),
-                "rows": self.rows,
-                "empties": self.empties,
-            }
-            if self.pages is not None:
-                found["copy"]["pages"] = self.pages.as_json()
+        if self.publication:
+            found["publication"] = self.publication
+        if self.membership is not None:
+            found["membership"] = list(self.membership)
+        if self.partitions is not None:
+            found["partitions"] = list(self.partitions)
         return found
+
+    def _copy_as_json(self) -> dict[str, Any]:
+        if not self.is_copying:
+            return {}
+        copy: dict[str, Any] = {
+            "after": None if self.after is None else list(self.after),
+            "snapshot": lsn_text(self.snapshot),
+            "rows": self.rows,
+            "empties": self.empties,
+        }
+        if self.pages is not None:
+            copy["pages"] = self.pages.as_json()
+        return {"copy": copy}
 
     @staticmethod
     def of(positions: Positions) -> LogPosition | None:
@@ -95,10 +125,15 @@ class LogPosition:
             rows=0 if copy is None else copy["rows"],
             empties=copy is not None and copy["empties"],
             again_until_lsn=parse_lsn(found["again_until"]) if "again_until" in found else 0,
+            ahead_until_lsn=parse_lsn(found["ahead_until"]) if "ahead_until" in found else 0,
+            again=tuple((mark, parse_lsn(place)) for mark, place in found.get("again", ())),
             copy_number=found.get("copy_number", 0),
             copied=found.get("copied", 0),
             timeline=found.get("timeline", 0),
             columns=None if columns is None else tuple(RelationColumn(*each) for each in columns),
+            publication=found.get("publication", 0),
+            partitions=tuple(found["partitions"]) if "partitions" in found else None,
+            membership=tuple(found["membership"]) if "membership" in found else None,
         )
 
 

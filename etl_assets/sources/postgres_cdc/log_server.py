@@ -67,6 +67,11 @@ FROM pg_catalog.pg_replication_slots WHERE slot_name = %s
 """
 
 
+def publication_lost(name: str) -> str:
+    """Return why the log cannot be read on after a publication was dropped."""
+    return f"the publication {name} was dropped, and the log has no changes of the time without it"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSlot:
     """The slot of a source.
@@ -95,6 +100,7 @@ class LogServer:
         address: libpq's connection string; it is in no message.
         slot: Name of the slot.
         publication: Name of the publication.
+        application: Name of the session on the server; empty: the connection's.
         failover: Whether a slot that is made here is one that standbys keep in step, where the server can.
         statement_timeout_seconds: For one statement, by the server.
     """
@@ -103,6 +109,7 @@ class LogServer:
     address: str = field(repr=False)
     slot: str
     publication: str
+    application: str = ""
     failover: bool = False
     statement_timeout_seconds: float = 600.0
     _open: psycopg.Connection | None = field(default=None, init=False, repr=False)
@@ -119,6 +126,7 @@ class LogServer:
                 "statement_timeout": str(int(self.statement_timeout_seconds * 1_000)),
                 "idle_in_transaction_session_timeout": "0",
                 "search_path": "pg_catalog",
+                **({"application_name": self.application} if self.application else {}),
             }
             for name, value in settings.items():
                 self._open.execute("SELECT set_config(%s, %s, false)", [name, value])
@@ -207,6 +215,15 @@ class LogServer:
             f"SELECT pg_create_logical_replication_slot(%s, %s{option})".encode(), [self.slot, OUTPUT_PLUGIN]
         )
 
+    def make_slot_again(self) -> LogSlot:
+        """Create the slot, in the place of one that is there, and return it."""
+        if self.slot_state() is not None:
+            self.drop_slot()
+        self.create_slot()
+        made = self.slot_state()
+        assert made is not None  # it has been made
+        return made
+
     def drop_slot(self) -> None:
         """Drop the slot."""
         self.session.execute("SELECT pg_drop_replication_slot(%s)", [self.slot])
@@ -215,9 +232,33 @@ class LogServer:
         """Return whether the publication is there."""
         return read_publication_state(self.session, self.publication) is not None
 
+    def publication_oid(self) -> int:
+        """Return what identifies the publication, which is another one if made again; 0 if there is none."""
+        statement = "SELECT oid::int8 FROM pg_catalog.pg_publication WHERE pubname = %s"
+        row = self.session.execute(statement, [self.publication]).fetchone()
+        return 0 if row is None else row[0]
+
+    def expect_publication(self, oid: int) -> None:
+        """Expect that the publication has been there while the log was read.
+
+        From version 18 on a server sends nothing of the time without it, and does not say so.
+
+        Raises:
+            SourceUnavailable: it was dropped meanwhile; what was read may lack changes.
+        """
+        if self.publication_oid() != oid:
+            raise SourceUnavailable(
+                f"the publication {self.publication} was dropped or made while the log was read",
+                fix="nothing: the step is repeated, and says what is missing",
+                source=self.name,
+            )
+
     def create_publication(self, table: str) -> None:
         """Create the publication for one table, whose name is quoted."""
-        self.session.execute(f"CREATE PUBLICATION {quoted(self.publication)} FOR TABLE {table}".encode())
+        self.session.execute(
+            f"CREATE PUBLICATION {quoted(self.publication)} FOR TABLE {table}"
+            " WITH (publish_via_partition_root = true)".encode()
+        )
 
     def end_lsn(self) -> int:
         """Return the end of the log."""
@@ -252,6 +293,13 @@ class LogServer:
             )
             for (data,) in cursor:
                 yield data
+
+    def end_sessions_of_others(self) -> None:
+        """End other sessions with the name of this one, and what their processes were about to do."""
+        self.session.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity WHERE pid <> pg_backend_pid()"
+            " AND usename = current_user AND application_name = current_setting('application_name')"
+        )
 
     def write_message(self) -> None:
         """Write a message into the log, so that there is a transaction to read and to confirm."""

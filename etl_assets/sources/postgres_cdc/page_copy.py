@@ -19,6 +19,7 @@ from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING
 
+from etl_assets.sources.postgres_cdc.changed_rows import ChangePlace
 from etl_assets.sources.postgres_cdc.heap_pages import PageRange, divided, within
 from etl_assets.sources.postgres_cdc.log_server import LogServer
 from etl_assets.sources.postgres_cdc.source_table import SourceTable
@@ -65,7 +66,7 @@ class PageCopy:
     rows_per_page: int
 
     def write(
-        self, ranges: Sequence[PageRange], folder: Path, *, day: dt.date, place: int, name: str, first: int
+        self, ranges: Sequence[PageRange], folder: Path, *, day: dt.date, place: ChangePlace, name: str
     ) -> PagesRead:
         """Write the rows of some pages.
 
@@ -73,9 +74,8 @@ class PageCopy:
             ranges: The pages.
             folder: Folder of the batch.
             day: The day that the rows belong to.
-            place: Their place in the log.
+            place: The place of the first row in the log.
             name: What no other batch is called.
-            first: The first number of a row.
         """
         pages = sum(map(len, ranges))
         parts = divided(ranges, min(self.sessions, -(-pages // _FEWEST_PAGES)))
@@ -83,16 +83,16 @@ class PageCopy:
             return PagesRead(files=(), rows=0, numbers=0)
         snapshot = self._exported() if len(parts) > 1 else ""
         sizes = [sum(map(len, part)) * self.rows_per_page for part in parts]
-        firsts = [first, *accumulate(sizes, initial=first)][1:-1]
+        firsts = [replace(place, sequence=each) for each in accumulate(sizes[:-1], initial=place.sequence)]
 
         def read(number: int) -> tuple[tuple[StagedFile, ...], int]:
             if number == 0:
-                return self._read(self.server.session, parts[0], folder, day, place, name, firsts[0], 0)
+                return self._read(self.server.session, parts[0], folder, day, firsts[0], name, 0)
             with closing(replace(self.server)) as server, server.asked():
                 session = server.session
                 session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 session.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'".encode())
-                return self._read(session, parts[number], folder, day, place, name, firsts[number], number)
+                return self._read(session, parts[number], folder, day, firsts[number], name, number)
 
         with ThreadPoolExecutor(len(parts), "copy") as pool:
             done = list(pool.map(read, range(len(parts))))
@@ -113,9 +113,8 @@ class PageCopy:
         ranges: Sequence[PageRange],
         folder: Path,
         day: dt.date,
-        place: int,
+        place: ChangePlace,
         name: str,
-        first: int,
         number: int,
     ) -> tuple[tuple[StagedFile, ...], int]:
         """Write the rows of one part, and return its files and how many rows it has."""
@@ -127,7 +126,7 @@ class PageCopy:
         for each in ranges:
             query = f"SELECT {columns} FROM ONLY {each.file} WHERE {within(each)}"
             for found in copied_columns(session, query.encode(), len(self.table.relation.columns)):
-                writer.rows(found, place, first + rows)
+                writer.rows(found, replace(place, sequence=place.sequence + rows))
                 rows += len(found[0])
         # The files of a batch are in one folder.
         target = folder / day.isoformat()

@@ -30,9 +30,11 @@ from etl_assets.errors import (
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.pipelines.postgres_cdc_spec import OnLostLog
 from etl_assets.sources.postgres_cdc.log_position import LOG, LogPosition
-from etl_assets.sources.postgres_cdc.log_server import LogServer
+from etl_assets.sources.postgres_cdc.log_server import LogServer, publication_lost
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
-from etl_assets.sources.postgres_cdc.rows_again import moved_rows, read_again
+from etl_assets.sources.postgres_cdc.membership import may_lack_changes, membership_lost, read_membership
+from etl_assets.sources.postgres_cdc.partitions import Partitions, read_partitions
+from etl_assets.sources.postgres_cdc.rows_again import RowsAgain
 from etl_assets.sources.postgres_cdc.source_table import (
     SourceTable,
     expect_source_table,
@@ -43,7 +45,7 @@ from etl_assets.sources.postgres_cdc.staged_changes import StagedChangesWriter
 from etl_assets.sources.postgres_cdc.table_changes import TableChanges
 from etl_assets.sources.postgres_cdc.table_copy import TableCopy
 from etl_assets.sources.postgres_cdc.taken_columns import TakenColumns
-from etl_assets.sources.ranges import Lag, Positions, RangeRead, ReadRange, StagedFile
+from etl_assets.sources.ranges import Lag, Positions, RangeRead, ReadRange
 
 UNCONFIRMED_BYTES = 64 << 20
 """After so much log without a change of the table a message is written, so that the server can forget it."""
@@ -144,8 +146,15 @@ class PostgresLog:
         """
         notes: tuple[str, ...] = ()
         if before is not None:
+            now = replace(  # read first: what changes after it was compared differs next time
+                before,
+                timeline=self.server.timeline(),
+                partitions=self._partitions(before).marks,
+                publication=self.server.publication_oid(),
+                membership=self._membership(),
+            )
             if (lost := self._lost(before)) is None:
-                return replace(before, timeline=self.server.timeline()), ()
+                return now, ()
             if self.on_lost is OnLostLog.FAIL:
                 raise self._log_is_gone(before, lost)
             notes = (f"{lost}; {self.table} is copied again",)
@@ -174,6 +183,9 @@ class PostgresLog:
                 is_copying=True,
                 timeline=self.server.timeline(),
                 empties=before is not None,
+                partitions=self._partitions(None).marks,
+                publication=self.server.publication_oid(),
+                membership=self._membership(),
                 columns=found.relation.columns if before is None else before.columns,
             ),
             notes,
@@ -220,7 +232,22 @@ class PostgresLog:
         if slot.confirmed_lsn > position.lsn:
             moved = lsn_text(slot.confirmed_lsn)
             return f"another reader moved the slot {self.server.slot} on to {moved}"
+        if position.publication not in (0, self.server.publication_oid()):
+            return publication_lost(self.server.publication)
+        if position.partitions and self._partitions(position).moved_rows(position.partitions):
+            return f"rows of {self.table} came or went with its partitions, which the log does not have"
+        if position.membership is not None and may_lack_changes(position.membership, self._membership()):
+            return membership_lost(self.server.publication, self.table)
         return None
+
+    def _membership(self) -> tuple[str, ...]:
+        return read_membership(self.server.session, self.server.publication, quoted_table(self.table))
+
+    def _partitions(self, position: LogPosition | None) -> Partitions:
+        """Return the partitions of the table. One without any at a position never gets some."""
+        if position is not None and position.partitions == ():
+            return Partitions()
+        return read_partitions(self.server.session, quoted_table(self.table))
 
     def _expect_timeline(self, begin: LogPosition) -> None:
         """Raise SourceUnavailable if the session leads to another server than the one of the plan."""
@@ -265,17 +292,17 @@ class PostgresLog:
         self, table: SourceTable, begin: LogPosition, wanted: ReadRange, folder: Path
     ) -> RangeRead:
         # 1. Place the rows directly before the first commit that their snapshot does not have.
-        place = self._copy.snapshot_lsn(table) - 1
-        number = begin.rows if place == begin.snapshot else 0
-        writer = self._writer(table, wanted, folder, f"copy/{lsn_text(place)}/{number}")
+        place = self._copy.place(table)
+        number = begin.rows if place.lsn == begin.snapshot else 0
+        writer = self._writer(table, wanted, folder, f"copy/{lsn_text(place.lsn)}/{number}")
         why = self.schema.quarantined(begin.columns, table.relation.columns, 0)
         writer.begin(table.relation, quarantined=why)
         if begin.empties:
-            writer.truncate(place, number)
+            writer.copy_begins(replace(place, sequence=number))
             number += 1
         # 2. Write the next rows, and remember the key of the last one.
         limit = self._copy.limit(table, wanted.details["max_records"], wanted.details["max_bytes"])
-        rows, after = self._copy.write(writer, table, begin.after, limit, place=place, first=number)
+        rows, after = self._copy.write(writer, table, begin.after, limit, replace(place, sequence=number))
         files = writer.close()
         # 3. The copy is complete where no more rows came.
         if rows < limit:
@@ -283,12 +310,16 @@ class PostgresLog:
             end = LogPosition(
                 system=begin.system,
                 lsn=begin.lsn,
-                again_until_lsn=place,
+                again_until_lsn=place.lsn,
+                ahead_until_lsn=place.lsn,
                 timeline=begin.timeline,
                 columns=begin.columns,
+                partitions=begin.partitions,
+                publication=begin.publication,
+                membership=begin.membership,
             )
         else:
-            end = replace(begin, after=after, snapshot=place, rows=number + rows, empties=False)
+            end = replace(begin, after=after, snapshot=place.lsn, rows=number + rows, empties=False)
         return RangeRead(read=replace(wanted, end={LOG: end.as_json()}, more=True), files=files)
 
     def _read_log(self, table: SourceTable, begin: LogPosition, wanted: ReadRange, folder: Path) -> RangeRead:
@@ -327,29 +358,10 @@ class PostgresLog:
         if found == begin.lsn:
             # All of these had been read, and not confirmed: read beyond them.
             found = changes.read(self.server.messages(None), **limits)
+        self.server.expect_publication(begin.publication)
         end = replace(begin, lsn=found, columns=changes.columns)
         files = [*writer.close()]
-        end = self._read_again(begin, end, table, folder, files)
+        again = RowsAgain(server=self.server, find_table=lambda: table, keys=table.keys, folder=folder)
+        end = again.add(begin, end, tuple(files), files)
         more = found > begin.lsn and self.server.has_changes(table.oid, found)
         return RangeRead(read=replace(wanted, end={LOG: end.as_json()}, more=more), files=tuple(files))
-
-    def _read_again(
-        self,
-        begin: LogPosition,
-        end: LogPosition,
-        table: SourceTable,
-        folder: Path,
-        files: list[StagedFile],
-    ) -> LogPosition:
-        """Add rows whose values neither the copy nor the log may have; return the position after them."""
-        if begin.lsn > begin.again_until_lsn:
-            return replace(end, again_until_lsn=0)
-        paths = [folder / each.day.isoformat() / each.name for each in files]
-        if not (keys := moved_rows(paths, table.keys, until_lsn=begin.again_until_lsn)):
-            return end
-        again = read_again(self.server, table, keys, folder, files[0].day)
-        files += again.files
-        if again.rows == len(keys):
-            return end
-        # A row that has another key again says so in the log before this place.
-        return replace(end, again_until_lsn=max(end.again_until_lsn, again.place))

@@ -144,6 +144,12 @@ def _sent_columns(
     """Return the columns that the log has values of."""
     alter = f"ALTER PUBLICATION {quoted(publication)}"
     found = None if published is None else next((t for t in published.tables if t.name == state.name), None)
+    if found is None and published is not None and state.kind == "p" and not published.via_root:
+        _refused(
+            state.name,
+            f"the publication {publication} sends changes of {state.name} as those of its partitions",
+            f"{alter} SET (publish_via_partition_root = true)",
+        )
     if published is None or found is None:
         _refused(
             state.name,

@@ -18,7 +18,9 @@ from etl_assets.delta.write.completed_changes import FORMER_KEY
 from etl_assets.errors import SourceRefused
 from etl_assets.pipelines.postgres_cdc_spec import (
     CHANGE_FIELD,
+    COMMITTED_AT_FIELD,
     LSN_FIELD,
+    OPERATION_FIELD,
     SEQUENCE_FIELD,
     UNAVAILABLE_FIELD,
 )
@@ -35,7 +37,15 @@ if TYPE_CHECKING:
 SUFFIX = ".arrows"
 _REFUSED = "postgres.refused"
 _REASON = "postgres.reason"
-_ADDED = (CHANGE_FIELD, LSN_FIELD, SEQUENCE_FIELD, _REFUSED, _REASON)
+_ADDED = (
+    CHANGE_FIELD,
+    OPERATION_FIELD,
+    LSN_FIELD,
+    SEQUENCE_FIELD,
+    COMMITTED_AT_FIELD,
+    _REFUSED,
+    _REASON,
+)
 
 
 class ChangesFile:
@@ -57,7 +67,8 @@ class ChangesFile:
         import pyarrow as pa
 
         texts = [pa.array(each, pa.string()) for each in self._refused(changed)]
-        added = [changed.changes, changed.commit_lsns, changed.sequences, *texts]
+        places = [changed.commit_lsns, changed.sequences, changed.committed_at]
+        added = [changed.changes, changed.operations, *places, *texts]
         names = list(_ADDED)
         if self.has_unavailable:
             added.insert(0, _unavailable(changed))

@@ -10,7 +10,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from etl_assets.sources.postgres_cdc.changed_rows import ChangedRows, RowCollector, copied_rows
+from etl_assets.sources.postgres_cdc.changed_rows import (
+    ChangedRows,
+    ChangePlace,
+    RowCollector,
+    SourceOperation,
+    copied_rows,
+)
 from etl_assets.sources.postgres_cdc.messages import (
     DeleteMessage,
     InsertMessage,
@@ -83,38 +89,42 @@ class StagedChangesWriter:
         self._collector = RowCollector(relation, self._keys)
         self._open(quarantined)
 
-    def change(self, message: InsertMessage | UpdateMessage | DeleteMessage, lsn: int, sequence: int) -> None:
+    def change(self, message: InsertMessage | UpdateMessage | DeleteMessage, place: ChangePlace) -> None:
         """Add a change of a row."""
         collector = self._collecting
         match message:
             case InsertMessage():
-                collector.insert(message, lsn, sequence)
+                collector.insert(message, place)
                 self._added(message.new)
             case UpdateMessage():
-                collector.update(message, lsn, sequence)
+                collector.update(message, place)
                 self._added(message.new)
             case DeleteMessage():
-                collector.delete(message, lsn, sequence)
+                collector.delete(message, place)
                 self._added(message.old)
 
-    def rows(self, columns: Sequence[pa.BinaryArray], lsn: int, first: int) -> None:
+    def rows(self, columns: Sequence[pa.BinaryArray], place: ChangePlace) -> None:
         """Add rows of a copy.
 
         Args:
             columns: The texts of the table's columns.
-            lsn: Their place in the log.
-            first: Number of the first row there; the others follow it.
+            place: The place of the first row; the others follow it.
         """
         self._flush()
         relation = self._collecting.relation
-        changed = copied_rows(relation, columns, self._types, ValuePolicies(), lsn=lsn, first=first)
+        changed = copied_rows(relation, columns, self._types, ValuePolicies(), place)
         self.size += sum(each.nbytes for each in columns)
         self.count += changed.rows.num_rows
         self._write(changed)
 
-    def truncate(self, lsn: int, sequence: int) -> None:
+    def truncate(self, place: ChangePlace) -> None:
         """Add that the table was emptied."""
-        self._collecting.truncate(lsn, sequence)
+        self._collecting.truncate(place)
+        self._added(())
+
+    def copy_begins(self, place: ChangePlace) -> None:
+        """Add that the table is copied again, so that rows from before do not stay."""
+        self._collecting.truncate(place, SourceOperation.COPY)
         self._added(())
 
     def close(self) -> tuple[StagedFile, ...]:

@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 
 from etl_assets.errors import MessageMalformed
 from etl_assets.sources.postgres_cdc import messages as m
+from etl_assets.sources.postgres_cdc.changed_rows import ChangePlace
 from etl_assets.sources.postgres_cdc.column_changes import Columns
 from etl_assets.sources.postgres_cdc.decoder import Decoder
 from etl_assets.sources.postgres_cdc.relations import RelationCache
 from etl_assets.sources.postgres_cdc.source_table import SourceTable
 from etl_assets.sources.postgres_cdc.staged_changes import StagedChangesWriter
 from etl_assets.sources.postgres_cdc.taken_columns import TakenColumns
+from etl_assets.sources.postgres_cdc.times import microseconds_since_1970
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,6 +43,7 @@ class TableChanges:
     before_lsn: int | None = None
     _relations: RelationCache = field(default_factory=RelationCache, init=False)
     _commit_lsn: int = field(default=0, init=False)
+    _committed_at: int = field(default=0, init=False)
     _sequence: int = field(default=0, init=False)
     _written: m.RelationMessage | None = field(default=None, init=False)
 
@@ -68,6 +71,7 @@ class TableChanges:
                         break
                     case m.BeginMessage():
                         self._commit_lsn, self._sequence = message.commit_lsn, 0
+                        self._committed_at = microseconds_since_1970(message.committed_at)
                     case m.CommitMessage() if self._commit_lsn >= self.after_lsn:
                         reached = message.end_lsn
                         if self.writer.size >= max_bytes or self.writer.count >= max_changes:
@@ -88,13 +92,17 @@ class TableChanges:
         match message:
             case m.InsertMessage() | m.UpdateMessage() | m.DeleteMessage() if message.relation == oid:
                 self._begin()
-                self.writer.change(message, self._commit_lsn, self._sequence)
+                self.writer.change(message, self._place)
             case m.TruncateMessage() if oid in message.relations:
                 self._begin()
-                self.writer.truncate(self._commit_lsn, self._sequence)
+                self.writer.truncate(self._place)
             case _:
                 return  # another table, or what is no change
         self._sequence += 1
+
+    @property
+    def _place(self) -> ChangePlace:
+        return ChangePlace(lsn=self._commit_lsn, sequence=self._sequence, committed_at=self._committed_at)
 
     def _begin(self) -> None:
         """Begin a file if the table has other columns than the last change had.

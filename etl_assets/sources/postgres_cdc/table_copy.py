@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.errors import SourceUnavailable
+from etl_assets.sources.postgres_cdc.changed_rows import ChangePlace
 from etl_assets.sources.postgres_cdc.heap_pages import read_file_numbers
 from etl_assets.sources.postgres_cdc.log_server import LogServer
 from etl_assets.sources.postgres_cdc.lsn import parse_lsn
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from etl_assets.sources.postgres_cdc.staged_changes import StagedChangesWriter
 
 _ROW_BYTES = "SELECT coalesce(avg(pg_column_size(r.*)), 1)::int8 FROM (SELECT * FROM {table} LIMIT 100) AS r"
+_NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8"
 _BYTES_AT_ONCE = 8 << 20
 """About how many bytes of rows are held, beyond the last one."""
 _JSON_PER_BYTE = 3
@@ -43,23 +45,24 @@ class TableCopy:
     """
 
     server: LogServer
-    _lsn: int | None = field(default=None, init=False)
+    _place: ChangePlace | None = field(default=None, init=False)
     _file_numbers: str | None = field(default=None, init=False)
     """The files of the table before the snapshot; None: nobody wants to know."""
 
-    def snapshot_lsn(self, table: SourceTable | None = None) -> int:
+    def place(self, table: SourceTable | None = None) -> ChangePlace:
         """Return the place in the log at which rows are read; begin a snapshot if none is held.
 
-        It has every transaction that was committed before that place and no other: a temporary slot gives it,
-        which sees commits in the order of the log.
+        The snapshot has every transaction that was committed up to that place and no other: a temporary slot
+        gives it, which sees commits in the order of the log. The place is directly before the first commit
+        that the snapshot does not have.
 
         Args:
             table: The table whose rows `write` reads.
         """
         import psycopg
 
-        if self._lsn is not None and self.server.has_transaction:
-            return self._lsn
+        if self._place is not None and self.server.has_transaction:
+            return self._place
         self.release()
         self._file_numbers = None if table is None else read_file_numbers(self.server.session, table.oid)
         name = f"etl_assets_{uuid.uuid4().hex}"
@@ -71,8 +74,10 @@ class TableCopy:
             session = self.server.session
             session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             session.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'".encode())
-        self._lsn = parse_lsn(lsn)
-        return self._lsn
+            now = session.execute(_NOW.encode()).fetchone()
+        assert now is not None  # a function has one row
+        self._place = ChangePlace(lsn=parse_lsn(lsn) - 1, sequence=0, committed_at=now[0])
+        return self._place
 
     def write(
         self,
@@ -80,9 +85,7 @@ class TableCopy:
         table: SourceTable,
         after: Sequence[str] | None,
         limit: int,
-        *,
-        place: int,
-        first: int,
+        place: ChangePlace,
     ) -> tuple[int, tuple[str, ...]]:
         """Write the next rows in the order of their keys.
 
@@ -91,8 +94,7 @@ class TableCopy:
             table: The table.
             after: The key of the last row that was read, as texts; None: from the beginning.
             limit: How many at most.
-            place: Their place in the log.
-            first: Number of the first row there; the others follow it.
+            place: The place of the first row in the log; the others follow it.
 
         Returns:
             How many rows were written, and the key of the last one, as texts.
@@ -102,7 +104,7 @@ class TableCopy:
         """
         rows, last = 0, tuple(after or ())
         for columns in self._columns(table, after, limit):
-            writer.rows(columns, place, first + rows)
+            writer.rows(columns, replace(place, sequence=place.sequence + rows))
             rows, last = rows + len(columns[0]), _last_key(table, columns)
         self._expect_same_files(table)
         return rows, last
@@ -133,9 +135,9 @@ class TableCopy:
 
     def release(self) -> None:
         """End the snapshot."""
-        if self._lsn is not None and self.server.has_transaction:
+        if self._place is not None and self.server.has_transaction:
             self.server.session.execute("ROLLBACK")
-        self._lsn = None
+        self._place = None
 
     @staticmethod
     def _query(table: SourceTable, after: Sequence[str] | None, limit: int) -> tuple[bytes, Sequence[Any]]:

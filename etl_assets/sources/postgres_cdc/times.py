@@ -48,6 +48,11 @@ def seconds_since_1970(microseconds_since_2000: int) -> float:
     return _SECONDS_UNTIL_2000 + microseconds_since_2000 / 1_000_000
 
 
+def microseconds_since_1970(microseconds_since_2000: int) -> int:
+    """Return a time of the log's messages, which count from 2000, in microseconds since 1970."""
+    return _SECONDS_UNTIL_2000 * 1_000_000 + microseconds_since_2000
+
+
 def _year(digits: str, era: str | None) -> int:
     """Return the astronomical year: 1 BC is 0."""
     return int(digits) if era is None else 1 - int(digits)

@@ -153,18 +153,17 @@ class PostgresQuery:
         described = {each.name: each.type for each in self.columns()}
         statement = self._columns_of(bounds, rows)
         keys = (described[self.key], described[self.id])
-        with self._session.cursor() as cursor:
+        with self._session.reader() as session:
             found = OtherRows(keys=keys, where=f"({self._key}, {self._id})")
-            cursor.execute(statement)
-            batches = self._session.streamed(cursor.fetch_record_batch(), statement)
-            write_columns_to(path, batches, rows, found)
+            with session.rows(statement) as batches:
+                write_columns_to(path, self._session.streamed(batches, statement), rows, found)
             if not found.number:
                 return
             if found.number > MAX_OTHERS:
                 path.unlink()
-                self._session.save(cursor, self._lines(bounds, ordered=True), others)
+                self._session.save(session, self._lines(bounds, ordered=True), others)
                 return
-            self._session.save(cursor, self._lines(bounds, ordered=True, only=found.condition()), others)
+            self._session.save(session, self._lines(bounds, ordered=True, only=found.condition()), others)
 
     def _columns_of(self, bounds: KeyBounds, rows: TypedRows) -> str:
         """Return the statement whose rows are some columns, the key and the id."""
@@ -270,8 +269,8 @@ class PostgresQuery:
 
     def _write(self, lines: str, path: Path) -> None:
         """Write the one column of a statement into a file, under the snapshot that is held."""
-        with self._session.cursor() as cursor:
-            self._session.save(cursor, lines, path)
+        with self._session.reader() as session:
+            self._session.save(session, lines, path)
 
     def _where(self, bounds: KeyBounds | None) -> str:
         if bounds is None:

@@ -60,10 +60,10 @@ def adbc_module() -> Any:
         RuntimeMissing: it is not installed.
     """
     try:
-        from adbc_driver_postgresql import dbapi
+        import adbc_driver_postgresql
     except ImportError as error:
         raise _missing("adbc-driver-postgresql") from error
-    return dbapi
+    return adbc_driver_postgresql
 
 
 def _missing(package: str) -> RuntimeMissing:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from etl_assets.errors import SourceRefused, SourceUnavailable
-from etl_assets.sources.sql.postgres_errors import adbc_module, psycopg_module, query_error
+from etl_assets.sources.sql.arrow_session import ArrowSession
+from etl_assets.sources.sql.postgres_errors import psycopg_module, query_error
 from etl_assets.sources.sql.postgres_text import texts_of
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ _SETTINGS = (
     "SET LOCAL standard_conforming_strings = on",
 )
 """Of each transaction, for itself only: a query cannot change what the next one runs under."""
-_BATCH_BYTES = 4 << 20
 
 
 @dataclass(kw_only=True)
@@ -105,25 +105,19 @@ class PostgresSession:
             return self._open.execute(self._raw(statement)).fetchall()
 
     @contextmanager
-    def cursor(self) -> Generator[Any]:
-        """Return the cursor of a session of ADBC, under the snapshot that is held or one of its own."""
-        dbapi = adbc_module()
-        with self._asked(), dbapi.connect(self.address) as connection, connection.cursor() as cursor:
+    def reader(self) -> Generator[ArrowSession]:
+        """Return a session of ADBC, under the snapshot that is held or one of its own."""
+        with self._asked(), ArrowSession.opened(self.address) as session:
             for setting in self._settings:
-                cursor.execute(setting)
+                session.run(setting)
             if self.held:
-                self._join_snapshot(cursor)
-            from adbc_driver_postgresql import StatementOptions
+                self._join_snapshot(session)
+            yield session
 
-            cursor.adbc_statement.set_options(
-                **{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(_BATCH_BYTES)}
-            )
-            yield cursor
-
-    def save(self, cursor: Any, lines: str, path: Path) -> None:
-        cursor.execute(lines)
-        with path.open("wb") as file:
-            for batch in self.streamed(cursor.fetch_record_batch(), lines):
+    def save(self, session: ArrowSession, lines: str, path: Path) -> None:
+        """Write the one column of a statement into a file."""
+        with session.rows(lines) as batches, path.open("wb") as file:
+            for batch in self.streamed(batches, lines):
                 for part in texts_of(batch.column(0)):
                     file.write(part)
 
@@ -149,11 +143,11 @@ class PostgresSession:
         milliseconds = max(1, int(self.statement_timeout_seconds * 1000))
         return (*_SETTINGS, f"SET LOCAL statement_timeout = {milliseconds}")
 
-    def _join_snapshot(self, cursor: Any) -> None:
+    def _join_snapshot(self, session: ArrowSession) -> None:
         import adbc_driver_manager
 
         try:
-            cursor.execute(f"SET TRANSACTION SNAPSHOT '{self.held}'")
+            session.run(f"SET TRANSACTION SNAPSHOT '{self.held}'")
         except adbc_driver_manager.Error as error:
             self.release()
             raise SourceUnavailable(
@@ -173,9 +167,7 @@ class PostgresSession:
                     client_encoding="utf8",
                     prepare_threshold=None,  # a plan that the server keeps fails once a column has changed
                 )
-            self._open.execute("BEGIN")
-            for setting in self._settings:
-                self._open.execute(self._raw(setting))
+            self._open.execute(self._raw("; ".join(("BEGIN", *self._settings))))
         self._in_snapshot = True
 
     def _end(self) -> None:
