@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import psycopg
 import pytest
@@ -55,8 +56,12 @@ def test_a_table_that_is_locked_is_tried_again_by_itself_and_others_go_on(shop, 
             assert (state.phase, state.attempts.number) == ("errored", number)
             if number == 1:
                 assert shop.ingest("film").commits == 0  # it is not due
-                assert shop.lag("film") == 0
+                with closing(shop.opened("film")) as opened:
+                    found = opened.lag(shop.positions("film"))
+                assert (found.records, found.is_same is not None and found.is_same()) == (0, True)
                 _until_due(shop, "film")
+                assert found.is_same is not None
+                assert not found.is_same()  # a table at rest is woken
                 assert shop.lag("film") is None
         (shown,) = json.loads(CliRunner().invoke(cli, ["cdc", "tables", "--json"]).output)[1:]
         assert (shown["error"]["retry_policy"], shown["error"]["attempts"]) == ("timed", 2)
