@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import compileall
 import signal
 import sys
 from pathlib import Path
 
 import click
 
+import benchmarks
+import etl_assets
 from benchmarks.cases import CASES
 from benchmarks.options import Options
 from benchmarks.peers import PeerUnavailable
@@ -40,6 +43,7 @@ def main(
     """Measure the platform beside others on this machine: the CASES named, or all."""
     # A benchmark that is told to end takes the process it measures with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    _write_bytecode()
     settings = dict(setting.split("=", 1) for setting in spark)
     options = Options(runs=runs, events=events, days=days, files=files, seconds=seconds, spark=settings)
     left_out = False
@@ -54,6 +58,16 @@ def main(
         show(figures)
         click.echo(f"kept in {keep(figures, results)}")
     sys.exit(left_out)
+
+
+def _write_bytecode() -> None:
+    """Write the bytecode of a checkout, as pip has written that of the peers and of all other packages.
+
+    Where Python is told not to (`PYTHONDONTWRITEBYTECODE`), each process would compile each module again.
+    """
+    for package in (etl_assets, benchmarks):
+        for folder in package.__path__:
+            compileall.compile_dir(folder, quiet=1)
 
 
 if __name__ == "__main__":

@@ -50,6 +50,7 @@ def _ours(options: Options, database: SalesDatabase, work: Path) -> Measured:
             "table": "public.sale",
             "slot": _SLOT,
             "publication": _SLOT,
+            "keep_records": False,
         },
         "columns": COLUMNS,
         "table": {"keys": ["sale_id"]},

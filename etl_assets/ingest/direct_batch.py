@@ -1,52 +1,59 @@
 """One range of a source straight into the pipeline's table, without a table of records.
 
-A range has rows as columns, and lines of JSON: rows that were not plain, rows without a key, and replayed
-dead letters. Lines are judged as records are, by the same code. All of them become one commit, with the
-positions after the range.
+A range has rows or changes as columns, and lines of JSON: those that were not plain, rows without a key, and
+replayed dead letters. Lines are judged as records are, by the same code. All of them become one commit, with
+the positions after the range. Tombstones of a log's changes are committed before it, as for records.
 
-Belongs here: staging both kinds together, and the order of the commits. Does not belong here: which rows are
-plain (`sources/sql/typed_rows.py`), judging lines (`direct_lines.py`), and the commit of staged rows
+Belongs here: staging both kinds together, and the order of the commits. Does not belong here: staging columns
+(`direct_columns.py`), judging lines (`direct_lines.py`), and the commit of staged rows
 (`steps/plain_commit.py`).
 """
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.spark_types import struct_type
 from etl_assets.delta.write.append import can_append
+from etl_assets.delta.write.changes import ChangeColumns
 from etl_assets.delta.write.commit import Commit, commit
 from etl_assets.delta.write.contract_columns import fit_to_contract
-from etl_assets.delta.write.upsert import UpsertSpec
 from etl_assets.delta.write.write import Transaction, Write
 from etl_assets.errors import CommitConflict
 from etl_assets.failpoints import Failpoint, failpoint
-from etl_assets.ingest.direct_lines import DirectLines, Judged
+from etl_assets.ingest.direct_changes import TypedChanges
+from etl_assets.ingest.direct_columns import ColumnsStage, StagedColumns, has_columns
+from etl_assets.ingest.direct_lines import DirectLines, FoundLines, Judged
 from etl_assets.ingest.direct_rejects import commit_direct_rejects
 from etl_assets.ingest.pending_plan import FILES
 from etl_assets.pipelines.declared import OFFSET
+from etl_assets.pipelines.log_changes import log_of
 from etl_assets.sources.landing import verify
 from etl_assets.sources.ledger import FILES as FILES_READ
 from etl_assets.sources.positions import transactions_of
-from etl_assets.sources.sql.staged import COLUMNS
-from etl_assets.sources.sql.typed_rows import IS_PLAIN
+from etl_assets.sources.sql.staged import ROWS
+from etl_assets.steps.apply_changes import Tombstones
 from etl_assets.steps.declared_table import DIRECT, expect_direct
 from etl_assets.steps.plain_commit import PlainCommit
-from etl_assets.steps.plain_stage import ROWS_PER_FILE, PlainRows, StagedRowsWriter
-from etl_assets.steps.rows_to_merge import frame_to_merge, range_of_keys, upsert_of
+from etl_assets.steps.plain_stage import PlainRows, plain_records
+from etl_assets.steps.rows_to_merge import MergedBySpark, range_of_keys, upsert_of
 from etl_assets.steps.staged_load import StagedLoad, staged_here
-from etl_assets.steps.step import IGNORED, INSERTED, READ, REFUSED, UPDATED, StepContext, StepReport
+from etl_assets.steps.step import (
+    DELETED,
+    IGNORED,
+    INSERTED,
+    READ,
+    REFUSED,
+    UPDATED,
+    StepContext,
+    StepReport,
+)
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-
     from etl_assets.delta.snapshot import Snapshot
     from etl_assets.delta.table import Table
     from etl_assets.ingest.records import Records
@@ -54,9 +61,6 @@ if TYPE_CHECKING:
     from etl_assets.sources.batch_plan import BatchPlan
     from etl_assets.sources.landing import Folders
     from etl_assets.sources.source_files import InputFile
-
-_ROWS_PER_THREAD = 100_000
-"""Fewer rows are staged by one thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,9 +97,9 @@ class DirectBatch:
         """
         # 1. Give the table its declared columns.
         base = self._base()
-        first = _next_offset(base)
+        tombstones = self._tombstones(base)
         # 2. Stage the rows, and judge the lines.
-        rows, others, next_offset = self._stage_columns(base.version + 1, first)
+        staged = self._stage_columns(base.version + 1, _next_offset(base))
         lines = DirectLines(
             context=self.context,
             tables=self.tables,
@@ -103,19 +107,23 @@ class DirectBatch:
             batch_id=base.version + 1,
             staging=self.staging,
         )
-        judged = lines.judge(self._files(columns=False), others, next_offset)
+        found = [
+            FoundLines(file, lines.lines_of(file), staged.offsets if file.file.name == ROWS else None)
+            for file in self._files(columns=False)
+        ]
+        judged = lines.judge([*staged.lines, *found], staged.next_offset)
         verify(self.folders, self.plan.files)
         failpoint(Failpoint.STAGE_AFTER_WRITE, table=self.table.name)
         load = staged_here(
-            PlainRows.together([rows, judged.plain]), judged.by_spark, self.tables, base.version + 1
+            PlainRows.together([staged.rows, judged.plain]), judged.by_spark, self.tables, base.version + 1
         )
         # 3. Commit the rejects before the rows, so that no record is lost by a kill in between.
         commit_direct_rejects(
             self.context, self.tables, judged, stage=self.stage, plan=self.plan, folder=self.staging
         )
         # 4. Commit the rows. Only this commit makes the batch count.
-        done = self._commit_rows(load, base, judged.next_offset)
-        return self._report(done, load, rows, judged)
+        done, truncated = self._commit_rows(load, base, tombstones, judged.next_offset)
+        return self._report(done, truncated, load, staged.rows, judged)
 
     def _base(self) -> Snapshot:
         """Return the version to plan on, with the declared columns."""
@@ -139,80 +147,81 @@ class DirectBatch:
         return [
             by_source[file.source].input_file(file)
             for file in self.plan.files
-            if (file.name == COLUMNS) is columns
+            if has_columns(file) is columns
         ]
 
-    def _stage_columns(self, batch_id: int, first: int) -> tuple[PlainRows, np.ndarray, int]:
-        """Stage rows that came as columns.
+    def _stage_columns(self, batch_id: int, first: int) -> StagedColumns:
+        """Stage rows and changes that came as columns."""
+        changes = None
+        if log_of(self.tables.spec.source) is not None:
+            records = plain_records(self.tables)
+            assert records is not None  # the declaration is refused otherwise
+            most = self.tables.spec.source.max_record_bytes
+            changes = TypedChanges(records=records, max_record_bytes=most)
+        return ColumnsStage(
+            tables=self.tables,
+            changes=changes,
+            held_bytes=self.records.held_bytes,
+            batch_id=batch_id,
+            folder=self.staging,
+        ).run(self._files(columns=True), first)
 
-        Returns:
-            The plain rows, the offsets of the others, and the next offset.
-        """
-        import numpy as np
-        import pyarrow as pa
+    def _tombstones(self, base: Snapshot) -> Tombstones | None:
+        """Return the table's tombstones; None if it does not apply changes."""
+        if (contract := self.tables.tombstones) is None:
+            return None
+        is_first = base.transaction_version(DIRECT) < 0
+        return Tombstones(
+            context=self.context,
+            contract=contract,
+            seen=self.context.table(contract.name).version(),
+            columns=ChangeColumns(keys=self.tables.table.merge_key, order=self.tables.order),
+            # What was left by another table of this name is of no use.
+            is_whole=is_first,
+            is_first=is_first,
+        )
 
-        staged, others = [], [np.empty(0, dtype=np.int64)]
-        for number, file in enumerate(self._files(columns=True)):
-            with pa.memory_map(file.path) as mapped, pa.ipc.open_file(mapped) as reader:
-                rows = reader.read_all()
-                tasks = []
-                for begin, size in _parts(rows.num_rows):
-                    path = self.staging / f"rows-{number}-{len(tasks):05}.zstd.parquet"
-                    tasks.append((rows.slice(begin, size), first + begin, path, batch_id))
-                with ThreadPoolExecutor(os.cpu_count()) as threads:
-                    done = list(threads.map(lambda task: self._stage_part(*task), tasks))
-                first += rows.num_rows
-                staged += [each for each, _ in done]
-                others += [each for _, each in done]
-        return PlainRows.together(staged), np.concatenate(others), first
-
-    def _stage_part(
-        self, rows: pa.Table, first: int, path: Path, batch_id: int
-    ) -> tuple[PlainRows, np.ndarray]:
-        import numpy as np
-        import pyarrow as pa
-
-        is_plain = rows.column(IS_PLAIN).to_numpy()
-        offsets = np.arange(first, first + rows.num_rows, dtype=np.int64)
-        rows = rows.drop_columns([IS_PLAIN]).append_column(OFFSET, pa.array(offsets))
-        others = offsets[~is_plain]
-        if len(others):
-            rows = rows.filter(pa.array(is_plain))
-        with StagedRowsWriter(tables=self.tables, batch_id=batch_id, path=path) as writer:
-            if rows.num_rows:
-                writer.write(rows)
-        return writer.staged, others
-
-    def _commit_rows(self, load: StagedLoad, base: Snapshot, next_offset: int) -> Commit:
+    def _commit_rows(
+        self, load: StagedLoad, base: Snapshot, tombstones: Tombstones | None, next_offset: int
+    ) -> tuple[Commit, int]:
+        """Commit the rows, and return how many stored rows truncates remove among those that are deleted."""
         assert load.plain is not None  # everything is staged here
         transaction = Transaction(app_id=FILES, version=self.plan.batch_id)
         positions = {} if self.plan.wanted is None else transactions_of(self.plan.wanted.end)
         transactions = {**positions, DIRECT: next_offset}
         facts = {FILES_READ: self.plan.marks}
         within = range_of_keys(self.tables, load)
-        done = PlainCommit(
-            context=self.context,
-            tables=self.tables,
-            table=self.table,
-            base=base,
-            transaction=transaction,
-            cursors={},
-            transactions=transactions,
-            facts=facts,
-            tombstones=None,
-            upsert=self._upsert(),
-            folder=self.staging,
-        ).run(load.plain, within)
+        done = None
+        # A table that got a column has it after those of the platform, and Delta's writer puts that in order.
+        if can_append(self.table, base, struct_type(self.tables.table)):
+            here = PlainCommit(
+                context=self.context,
+                tables=self.tables,
+                table=self.table,
+                base=base,
+                transaction=transaction,
+                cursors={},
+                transactions=transactions,
+                facts=facts,
+                tombstones=tombstones,
+                upsert=upsert_of(self.tables),
+                folder=self.staging,
+            )
+            done = here.run(load.plain, within)
         if done is not None:
-            found = done[0]
+            found, truncated = done
         else:
+            by_spark = MergedBySpark(
+                spark=self.context.spark, tables=self.tables, table=self.table, tombstones=tombstones
+            )
+            rows, truncated = by_spark.rows(load, base)
             write = Write(
-                rows=frame_to_merge(self.context.spark, self.tables, load, base),
+                rows=rows,
                 base_version=base.version,
                 transaction=transaction,
                 transactions=transactions,
                 facts=facts,
-                upsert=self._upsert(),
+                upsert=upsert_of(self.tables),
                 deterministic=True,
                 known_within=within,
             )
@@ -223,12 +232,11 @@ class DirectBatch:
                 fix="run again: rows that it has not read are planned again",
                 table=self.table.name,
             )
-        return found
+        return found, truncated
 
-    def _upsert(self) -> UpsertSpec:
-        return replace(upsert_of(self.tables), deleted_by=None)
-
-    def _report(self, done: Commit, load: StagedLoad, rows: PlainRows, judged: Judged) -> StepReport:
+    def _report(
+        self, done: Commit, truncated: int, load: StagedLoad, rows: PlainRows, judged: Judged
+    ) -> StepReport:
         refused = len(judged.rejected)
         counts = Counter(
             {
@@ -240,6 +248,9 @@ class DirectBatch:
                 IGNORED: load.figures["rows"] - done.inserted - done.updated,
             }
         )
+        if self.tables.tombstones is not None:
+            counts[DELETED] = done.deleted
+            counts[IGNORED] -= done.deleted - truncated + load.figures["truncates"]
         return StepReport(table=self.table.name, version=done.version, counts={None: counts}, commits=1)
 
 
@@ -247,10 +258,3 @@ def _next_offset(snapshot: Snapshot) -> int:
     """Return the first offset that no row of the table has or ever had."""
     newest = snapshot.maximum(OFFSET)
     return max(0 if newest is None else newest + 1, snapshot.transaction_version(DIRECT))
-
-
-def _parts(rows: int) -> list[tuple[int, int]]:
-    """Return where to cut rows into files: the first row and the number of each."""
-    number = max(1, -(-rows // ROWS_PER_FILE), min(os.cpu_count() or 1, rows // _ROWS_PER_THREAD))
-    size = max(1, -(-rows // number))
-    return [(begin, min(size, rows - begin)) for begin in range(0, rows, size)]

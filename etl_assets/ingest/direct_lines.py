@@ -1,4 +1,5 @@
-"""Lines of JSON of a direct load: rows that are not plain, rows without a key, and replayed dead letters.
+"""Lines of JSON of a direct load: rows and changes that are not plain, rows without a key, and replayed dead
+letters.
 
 Belongs here: judging them as the records of other pipelines are, first as records, then as rows of the table.
 Does not belong here: what becomes of rejected ones (`direct_rejects.py`).
@@ -12,12 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from etl_assets.contracts.envelope import SkippedRecord
+from etl_assets.contracts.envelope import Record, SkippedRecord
 from etl_assets.contracts.reasons import RecordEncoding
 from etl_assets.ingest.records import Records
 from etl_assets.pipelines.declared import OFFSET, DeclaredTables
 from etl_assets.sources.landing import REPLAYS
-from etl_assets.sources.sql.staged import ROWS
 from etl_assets.steps.plain_stage import PlainRows, StagedRowsWriter, plain_records, record_columns
 from etl_assets.steps.staged_load import StagedLoad, stage_rows
 from etl_assets.steps.step import StepContext
@@ -28,6 +28,22 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from etl_assets.sources.source_files import InputFile
+
+
+class FoundLine(NamedTuple):
+    """A line: its number, its position in its file, and what the format has read."""
+
+    number: int
+    position: int
+    record: Record
+
+
+class FoundLines(NamedTuple):
+    """Lines of a file, and their offsets in the same order, unless there are more or fewer of these."""
+
+    file: InputFile
+    lines: Iterable[FoundLine]
+    offsets: np.ndarray | None = None
 
 
 class JudgedLine(NamedTuple):
@@ -83,26 +99,25 @@ class DirectLines:
     batch_id: int
     staging: Path
 
-    def judge(self, files: Iterable[InputFile], others: np.ndarray, next_offset: int) -> Judged:
-        """Judge the lines of some files.
+    def judge(self, found: Iterable[FoundLines], next_offset: int) -> Judged:
+        """Judge lines of some files.
 
         Args:
-            files: The files.
-            others: Offsets of the rows whose lines these are, in the order of the lines.
-            next_offset: The offset of the first line that is of no such row.
+            found: The lines.
+            next_offset: The offset of the first line that has none yet.
         """
         rejected: list[JudgedLine] = []
         accepted: list[JudgedLine] = []
         number = 0
-        for file in files:
-            found = list(self._validated(file))
-            number += len(found)
-            if file.file.name == ROWS and len(found) == len(others):
-                offsets = others.tolist()
+        for each in found:
+            lines = list(self._validated(each))
+            number += len(lines)
+            if each.offsets is not None and len(lines) == len(each.offsets):
+                offsets = each.offsets.tolist()
             else:
-                offsets = list(range(next_offset, next_offset + len(found)))
-                next_offset += len(found)
-            for line, offset in zip(found, offsets, strict=True):
+                offsets = list(range(next_offset, next_offset + len(lines)))
+                next_offset += len(lines)
+            for line, offset in zip(lines, offsets, strict=True):
                 if line.reason is None:
                     accepted.append(line._replace(offset=offset))
                 else:
@@ -126,27 +141,33 @@ class DirectLines:
             next_offset=next_offset,
         )
 
-    def _validated(self, file: InputFile) -> Iterator[JudgedLine]:
-        """Yield the lines of a file, each with its id, or the reason why it is no record."""
-        validate, status = self.records.validator(file), Path(file.path).stat()
-        number = file.file.first_line
-        for block in file.format.blocks(file.path, status.st_size, max(1, status.st_size)):
+    def lines_of(self, file: InputFile) -> Iterator[FoundLine]:
+        """Yield the lines of a file."""
+        size, number = Path(file.path).stat().st_size, file.file.first_line
+        for block in file.format.blocks(file.path, size, max(1, size)):
             for position, lines in file.format.read(block, self.records.held_bytes):
                 for place, line in enumerate(lines):
-                    at, number = number, number + 1
-                    if isinstance(line, SkippedRecord) or (isinstance(line, bytes) and not line.strip()):
-                        continue
-                    found: Any = validate(line, position + place)
-                    yield JudgedLine(
-                        source=file.file.source,
-                        source_position=f"{file.file.position}:{at}",
-                        day=file.file.day,
-                        record_id=found.record_id,
-                        record=found.record if found.content is None else found.content,
-                        record_encoding=found.record_encoding or RecordEncoding.UTF8.value,
-                        reason=found.reason,
-                        error=found.error,
-                    )
+                    yield FoundLine(number=number + place, position=position + place, record=line)
+                number += len(lines)
+
+    def _validated(self, found: FoundLines) -> Iterator[JudgedLine]:
+        """Yield lines, each with its id, or the reason why it is no record."""
+        file, validate = found.file.file, self.records.validator(found.file)
+        for line in found.lines:
+            record = line.record
+            if isinstance(record, SkippedRecord) or (isinstance(record, bytes) and not record.strip()):
+                continue
+            made: Any = validate(record, line.position)
+            yield JudgedLine(
+                source=file.source,
+                source_position=f"{file.position}:{line.number}",
+                day=file.day,
+                record_id=made.record_id,
+                record=made.record if made.content is None else made.content,
+                record_encoding=made.record_encoding or RecordEncoding.UTF8.value,
+                reason=made.reason,
+                error=made.error,
+            )
 
     def _stage_plain(self, accepted: Sequence[JudgedLine]) -> tuple[PlainRows, list[int]]:
         """Stage the rows of plain records, and return the places of the others."""
@@ -180,11 +201,14 @@ class DirectLines:
             return None, []
         from pyspark.sql import functions as F
 
+        from etl_assets.transforms.change_kinds import partial_records
         from etl_assets.transforms.declared_transforms import LEFT_OUT
+        from etl_assets.transforms.lacking_values import lacking_records
         from etl_assets.transforms.table_rows import judged_rows
         from etl_assets.transforms.typed_records import typed_records
 
-        rows = typed_records(self._frame(lines), record_columns(self.tables))
+        partial = [*partial_records(self.tables.spec.table), *lacking_records(self.tables)]
+        rows = typed_records(self._frame(lines), record_columns(self.tables), partial=partial)
         rows = judged_rows(rows.withColumn(LEFT_OUT, F.lit(False)), self.tables)
         folder = self.staging / "judged_rows"
         staged = stage_rows(self.context.spark, self.tables, rows, folder, is_last=True)

@@ -11,7 +11,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from etl_assets.pipelines.postgres_cdc_spec import OnLostLog
 from etl_assets.pipelines.spec_fields import MAX_NAME_CHARACTERS, Name, Spec
@@ -98,6 +98,15 @@ class CaptureSpec(Spec):
             " `<table>_history`, from which the versions of each row follow, `<table>_versions`"
         ),
     ] = False
+    keep_records: Annotated[
+        bool,
+        Field(
+            description=(
+                "`false` applies rows and changes to the tables as typed columns, and keeps no tables of"
+                " records: several times faster, but rows cannot be made again without another copy"
+            )
+        ),
+    ] = True
     max_copies: Annotated[
         int, Field(ge=1, le=100, description="tables that are copied at the same time; others wait")
     ] = 4
@@ -148,6 +157,12 @@ class CaptureSpec(Spec):
         if wrong := [each for each in value if not _TABLE.fullmatch(each)]:
             raise ValueError(f"{wrong[0]!r} is no table with its schema; such as `public.film` or `public.*`")
         return value
+
+    @model_validator(mode="after")
+    def _keeps_what_a_history_needs(self) -> CaptureSpec:
+        if self.history and not self.keep_records:
+            raise ValueError("keep_records: false: the history is made from the records; remove one of both")
+        return self
 
     def matches(self, table: str) -> bool:
         """Return whether a table, such as `public.film`, belongs to the capture."""

@@ -131,6 +131,16 @@ class PostgresCdcSource(Spec):
             )
         ),
     ] = SchemaChangePolicy.WIDEN
+    keep_records: Annotated[
+        bool,
+        Field(
+            description=(
+                "`false` applies rows and changes to the table as typed columns, and keeps no table"
+                " `<name>_source` of records: several times faster, but rows cannot be made again without"
+                " another copy"
+            )
+        ),
+    ] = True
     max_record_bytes: Annotated[
         int, Field(ge=1_024, le=16_777_216, description="longer records are dead letters")
     ] = 1_048_576

@@ -242,8 +242,8 @@ class PipelineSpec(Spec):
 
     @model_validator(mode="after")
     def _records_are_kept_where_needed(self) -> PipelineSpec:
-        if isinstance(self.source, SqlSource) and not self.source.keep_records:
-            expect_direct_load(self, self.source)
+        if not self.keeps_records:
+            expect_direct_load(self)
         return self
 
     @model_validator(mode="after")
@@ -288,7 +288,7 @@ class PipelineSpec(Spec):
     @property
     def keeps_records(self) -> bool:
         """Whether there is a table with the accepted records; if not, rows go straight into the table."""
-        return not isinstance(self.source, SqlSource) or self.source.keep_records
+        return not isinstance(self.source, SqlSource | PostgresCdcSource) or self.source.keep_records
 
     @property
     def table_name(self) -> str:

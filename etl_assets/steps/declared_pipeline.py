@@ -121,6 +121,7 @@ def _direct(tables: DeclaredTables, opened: OpenSource) -> Stage:
         source=opened,
         keeps_records=False,
         rejects=tables.rejects,
+        tombstones=tables.tombstones,
         undo=kept,
         undo_of_rejects=kept,
         owners=tables.spec.owners,

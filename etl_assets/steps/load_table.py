@@ -22,11 +22,10 @@ from etl_assets.contracts.spark_types import struct_type
 from etl_assets.delta.log.cursor import read_cursors
 from etl_assets.delta.session import frame_of
 from etl_assets.delta.write.append import can_append
-from etl_assets.delta.write.changes import IS_DELETED, ChangeColumns
+from etl_assets.delta.write.changes import ChangeColumns
 from etl_assets.delta.write.commit import Commit, commit
 from etl_assets.delta.write.contract_columns import fit_to_contract
 from etl_assets.delta.write.create import base_of
-from etl_assets.delta.write.partial_changes import completed_by_spark
 from etl_assets.delta.write.write import Transaction, Write
 from etl_assets.delta.write.write_spec import WriteMode
 from etl_assets.errors import RowsRefused
@@ -38,7 +37,7 @@ from etl_assets.steps.declared_table import expect_declared
 from etl_assets.steps.load_rejects import commit_rejects
 from etl_assets.steps.plain_commit import PlainCommit
 from etl_assets.steps.plain_stage import PlainRows, plain_stage, record_columns
-from etl_assets.steps.rows_to_merge import range_of_keys, upsert_of, with_columns_of
+from etl_assets.steps.rows_to_merge import MergedBySpark, range_of_keys, upsert_of
 from etl_assets.steps.staged_load import FILTERED, StagedLoad, stage_rows, staged_here
 from etl_assets.steps.step import (
     DELETED,
@@ -56,8 +55,8 @@ from etl_assets.steps.unmet_expectations import warnings_of
 from etl_assets.transforms.branches import apply_all, count_records
 from etl_assets.transforms.change_kinds import partial_records
 from etl_assets.transforms.declared_transforms import LEFT_OUT, DeclaredTransforms
-from etl_assets.transforms.lacking_values import lacking_columns, lacking_records
-from etl_assets.transforms.table_rows import judged_rows, newest_of_each_key
+from etl_assets.transforms.lacking_values import lacking_records
+from etl_assets.transforms.table_rows import judged_rows
 from etl_assets.transforms.typed_records import typed_records
 
 if TYPE_CHECKING:
@@ -314,7 +313,10 @@ class _Load:
             )
             if (found := here.run(last.plain, within)) is not None:
                 return found
-        rows, truncated = self._rows_to_merge(last, snapshot)
+        by_spark = MergedBySpark(
+            spark=self.context.spark, tables=self.tables, table=self.table, tombstones=self.tombstones
+        )
+        rows, truncated = by_spark.rows(last, snapshot)
         done = commit(
             self.table,
             Write(
@@ -329,38 +331,6 @@ class _Load:
             wait_seconds=self.context.lock_wait_seconds,
         )
         return done, truncated
-
-    def _rows_to_merge(self, last: StagedLoad, base: Snapshot) -> tuple[DataFrame, int]:
-        """Return the rows of the MERGE, and how many of them are deletes of rows that a truncate removes."""
-        spec = self.tables.spec.table
-        rows = last.going_on(self.context.spark, self.tables)
-        flags, truncated = (), 0
-        if self.tombstones is not None:
-            rows, truncated = self._changes(rows, last, self.tombstones, base.version)
-            flags = (IS_DELETED,)
-        elif spec.write_mode.by_key:
-            rows = newest_of_each_key(rows, spec, ties=self.tables.may_repeat_records)
-        return with_columns_of(rows, self.tables, base, flags), truncated
-
-    def _changes(
-        self, rows: DataFrame, last: StagedLoad, tombstones: Tombstones, base: int
-    ) -> tuple[DataFrame, int]:
-        """Commit the tombstones of some rows, and return the changes to merge.
-
-        The second value is how many of them are deletes of rows that a truncate removes.
-        """
-        truncates = last.figures["truncates"]
-        kept = tombstones.keep(rows, are_there=bool(last.figures["deletes"] or truncates))
-        lacking = lacking_columns(self.tables)
-        if lacking is not None:
-            rows = completed_by_spark(rows, self.table.read(self.context.spark, base), kept, lacking)
-        live = rows if kept is None else tombstones.live(rows, kept)
-        newest = newest_of_each_key(live, self.tables.spec.table, ties=self.tables.may_repeat_records)
-        if kept is None or not truncates:
-            return newest, 0
-        gone = tombstones.truncated(newest, kept, self.table.read(self.context.spark, base))
-        # Delta's figures do not tell these from other deletes. Truncates are rare.
-        return newest.unionByName(gone, allowMissingColumns=True), gone.count()
 
     def _read_table(self, name: str) -> DataFrame:
         """Return the newest rows of another table, none if it does not exist yet."""

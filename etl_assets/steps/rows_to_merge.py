@@ -7,16 +7,20 @@ the order of the commits (`load_table.py`, `ingest/direct_batch.py`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.spark_types import check_schema
 from etl_assets.delta.read.range_predicate import Within
 from etl_assets.delta.write.changes import IS_DELETED
 from etl_assets.delta.write.contract_columns import stored_columns
+from etl_assets.delta.write.partial_changes import completed_by_spark
 from etl_assets.delta.write.upsert import UpsertSpec
 from etl_assets.pipelines.declared import BATCH_ID, OFFSET, DeclaredTables
+from etl_assets.steps.apply_changes import Tombstones
 from etl_assets.steps.plain_stage import BOUNDED_TYPES
 from etl_assets.steps.staged_load import StagedLoad
+from etl_assets.transforms.lacking_values import lacking_columns
 from etl_assets.transforms.table_rows import newest_of_each_key
 from etl_assets.transforms.time_partition import with_time_partition
 
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from etl_assets.delta.snapshot import Snapshot
+    from etl_assets.delta.table import Table
 
 
 def upsert_of(tables: DeclaredTables) -> UpsertSpec:
@@ -51,12 +56,56 @@ def range_of_keys(tables: DeclaredTables, last: StagedLoad) -> Within | None:
     return ({key.name: (low, high)},) if key.type in BOUNDED_TYPES else None
 
 
-def frame_to_merge(
-    spark: SparkSession, tables: DeclaredTables, last: StagedLoad, base: Snapshot
-) -> DataFrame:
-    """Return staged rows for Delta's MERGE, one of each key, of a table that deletes no rows."""
-    rows = newest_of_each_key(last.going_on(spark, tables), tables.spec.table, ties=False)
-    return with_columns_of(rows, tables, base, ())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergedBySpark:
+    """Staged rows of a load that Delta's own MERGE writes.
+
+    Attributes:
+        spark: The session.
+        tables: The pipeline's tables.
+        table: The pipeline's table.
+        tombstones: The table's tombstones; None if it does not apply changes.
+    """
+
+    spark: SparkSession
+    tables: DeclaredTables
+    table: Table
+    tombstones: Tombstones | None
+
+    def rows(self, last: StagedLoad, base: Snapshot) -> tuple[DataFrame, int]:
+        """Return the rows of the MERGE, and how many of them are deletes of rows that a truncate removes.
+
+        Tombstones of changes are committed.
+        """
+        spec = self.tables.spec.table
+        rows = last.going_on(self.spark, self.tables)
+        flags, truncated = (), 0
+        if self.tombstones is not None:
+            rows, truncated = self._changes(rows, last, self.tombstones, base.version)
+            flags = (IS_DELETED,)
+        elif spec.write_mode.by_key:
+            rows = newest_of_each_key(rows, spec, ties=self.tables.may_repeat_records)
+        return with_columns_of(rows, self.tables, base, flags), truncated
+
+    def _changes(
+        self, rows: DataFrame, last: StagedLoad, tombstones: Tombstones, base: int
+    ) -> tuple[DataFrame, int]:
+        """Commit the tombstones of some rows, and return the changes to merge.
+
+        The second value is how many of them are deletes of rows that a truncate removes.
+        """
+        truncates = last.figures["truncates"]
+        kept = tombstones.keep(rows, are_there=bool(last.figures["deletes"] or truncates))
+        lacking = lacking_columns(self.tables)
+        if lacking is not None:
+            rows = completed_by_spark(rows, self.table.read(self.spark, base), kept, lacking)
+        live = rows if kept is None else tombstones.live(rows, kept)
+        newest = newest_of_each_key(live, self.tables.spec.table, ties=self.tables.may_repeat_records)
+        if kept is None or not truncates:
+            return newest, 0
+        gone = tombstones.truncated(newest, kept, self.table.read(self.spark, base))
+        # Delta's figures do not tell these from other deletes. Truncates are rare.
+        return newest.unionByName(gone, allowMissingColumns=True), gone.count()
 
 
 def with_columns_of(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import reduce
@@ -134,23 +134,35 @@ class PlainRecords:
         Raises:
             pa.ArrowInvalid: a value is of another kind.
         """
-        import pyarrow as pa
-
         parsed = json_fields(records, {each.field: _json_type(each.column) for each in self.columns})
         values: dict[str, pa.Array] = {}
         conditions: dict[str, list[pa.Array]] = {}
         for each in self.columns:
             column, name = parsed.column(each.field).combine_chunks(), each.column.name
             values[name], conditions[name] = _value(each, column, records)
-            conditions[name] += self._rules(each.column, values[name])
-        is_plain = pa.repeat(pa.scalar(True), len(records))
-        for name, found in conditions.items():
-            if found:
+        return self.judged(values, conditions, len(records))
+
+    def judged(
+        self, values: Mapping[str, pa.Array], conditions: Mapping[str, Sequence[pa.Array]], number: int
+    ) -> tuple[pa.Table, pa.Array]:
+        """Return typed values as rows, and which of them are plain.
+
+        Args:
+            values: The values of each column, by its name.
+            conditions: For each column what holds for its plain values, beside its rules.
+            number: How many rows there are.
+        """
+        import pyarrow as pa
+
+        is_plain = pa.repeat(pa.scalar(True), number)
+        for each in self.columns:
+            name = each.column.name
+            if found := [*conditions[name], *self._rules(each.column, values[name])]:
                 waived = [] if self.kinds is None else self.kinds.waived(name, values)
                 is_plain = call("and", is_plain, reduce(_or, waived, reduce(_and, found)))
-        if self.kinds is not None:
-            values |= self.kinds.flags(values, len(records))
-        return pa.Table.from_arrays(list(values.values()), schema=self._schema()), is_plain
+        flags = {} if self.kinds is None else self.kinds.flags(values, number)
+        columns = [*(values[each.column.name] for each in self.columns), *flags.values()]
+        return pa.Table.from_arrays(columns, schema=self._schema()), is_plain
 
     def _rules(self, column: Column, value: pa.Array) -> list[pa.Array]:
         """Return the conditions that the values of a column meet in plain records."""

@@ -50,6 +50,7 @@ class Captured:
     session: psycopg.Connection
     home: Home
     root: str = "data"
+    keeps_records: bool = True
 
     @classmethod
     def create(
@@ -93,7 +94,9 @@ class Captured:
                 **platform,
             }
         )
-        found = cls(name, psycopg.connect(address, autocommit=True), home)
+        keeps_records = capture.get("keep_records", True)
+        session = psycopg.connect(address, autocommit=True)
+        found = cls(name, session, home, keeps_records=keeps_records)
         found.declare(**capture)
         return found
 
@@ -172,7 +175,11 @@ class Captured:
         return {name: state.phase.value for name, state in self.states().items()}
 
     def ingest(self, table: str, max_batches: int | None = None) -> StepReport:
-        return ingest(self.home, table, max_batches)
+        return _run(self.home, self.read_into(table), max_batches)
+
+    def read_into(self, table: str) -> str:
+        """The table that a table's log is read into."""
+        return f"{CAPTURE}_{table}_source" if self.keeps_records else f"{CAPTURE}_{table}"
 
     def load(self, table: str, spark: Any = None) -> StepReport:
         """Run the step that makes the rows of a table, in this process."""
@@ -185,14 +192,14 @@ class Captured:
 
     def opened(self, table: str) -> RangeSource:
         """The source of a table, as the step opens it."""
-        name = f"{CAPTURE}_{table}_source"
+        name = self.read_into(table)
         domain = place(self.settings.placement(), name)
         ranges = source_of(domain.catalog.stage(name), self.settings, domain).ranges
         assert ranges is not None  # it reads a log
         return ranges.open()
 
     def positions(self, table: str) -> Positions:
-        name = f"{CAPTURE}_{table}_source"
+        name = self.read_into(table)
         return read_positions(platform_table(name, place(self.settings.placement(), name)))
 
     @property
@@ -229,9 +236,8 @@ class Captured:
 
     def begin(self, table: str, failpoint: str, stage: str = "source") -> multiprocessing.Process:
         """Begin the step of a stage of a table in a process that comes to a failpoint."""
-        process: Any = _processes.Process(
-            target=_die, args=(self.home.path, f"{table}_{stage}", passwords(), failpoint)
-        )
+        name = self.read_into(table) if stage == "source" else f"{CAPTURE}_{table}_{stage}"
+        process: Any = _processes.Process(target=_die, args=(self.home.path, name, passwords(), failpoint))
         process.start()
         return process
 
@@ -310,7 +316,7 @@ def passwords() -> dict[str, str]:
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
-def _die(home: Path, stage: str, environment: dict[str, str], failpoint: str) -> None:
+def _die(home: Path, name: str, environment: dict[str, str], failpoint: str) -> None:
     os.environ |= {**environment, "ETL_ASSETS_FAILPOINT": failpoint}
-    _run(Home(path=home), f"{CAPTURE}_{stage}", 3)
+    _run(Home(path=home), name, 3)
     os._exit(SURVIVED)

@@ -78,6 +78,16 @@ def table_versions(shop: Captured, table: str, keys: tuple[str, ...]) -> Iterato
             )
 
 
+def direct_versions(shop: Captured, table: str, keys: tuple[str, ...]) -> Iterator[TableVersion]:
+    """Yield the complete versions of a captured table whose changes are applied without records."""
+    found, state = _table(shop, f"{CAPTURE}_{table}"), shop.states()[table]
+    for version in range(found.version() + 1):
+        if (lsn := complete_at(read_positions(found, version), state)) is not None:
+            yield TableVersion(
+                number=version, lsn=lsn, read=lambda each=version: _read(found.path, each, keys)
+            )
+
+
 def complete_at(positions: Any, state: CapturedTableState) -> int | None:
     """Return the place that a table with these positions is equal to; None while it is being copied."""
     position = LogPosition.of(positions)

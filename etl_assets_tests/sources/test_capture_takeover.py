@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from etl_assets.errors import SourceUnavailable
@@ -180,3 +183,67 @@ def test_tables_are_copied_again_after_the_loss_of_the_control_store(shop, tmp_p
     other.execute("UPDATE film SET n = 7")
     expect_equal(other)
     assert {each.copies for each in other.states().values()} == {1}
+
+
+@pytest.mark.full
+@pytest.mark.spark
+@pytest.mark.timeout(400)
+def test_a_worker_in_another_domain_goes_on_where_a_killed_one_was(shop, tmp_path):
+    shop.declare(look_interval_seconds=0.2, max_batch_records=3_000)
+    shop.make_tables("film", "actor")
+    shop.make_tables("staff", rows=40_000)
+    writing = Writing(shop.session.info.dsn)
+    first = shop.home.start("worker")
+    try:
+        until(lambda: shop.phases().get("film") == "ready", "film is followed", 120)
+        until(lambda: shop.phases().get("actor") == "ready", "actor is followed", 120)
+        writing.start()
+        until(lambda: shop.states()["staff"].rows_copied > 0, "staff is being copied", 60)
+    finally:
+        first.sweep()
+        first.process.wait()
+    assert shop.phases() == {"film": "ready", "actor": "ready", "staff": "data_sync"}
+    (tmp_path / "roots" / "a").rename(tmp_path / "lost")
+    other = on_another_machine(shop, tmp_path)
+    second = other.home.start("worker")
+    try:
+        until(lambda: other.phases()["staff"] == "ready", "staff is copied", 100)
+        writing.end()
+        until(lambda: unequal(other) == [], "tables are equal", 60)
+        assert {each.copies for each in other.states().values()} == {0}
+    finally:
+        second.sweep()
+        second.process.wait()
+
+
+class Writing(threading.Thread):
+    """Changes rows of all tables until it is to end."""
+
+    def __init__(self, dsn: str) -> None:
+        super().__init__(daemon=True)
+        self._dsn, self._ends = dsn, threading.Event()
+
+    def run(self) -> None:
+        dice = random.Random(7)
+        with psycopg.connect(self._dsn, password=os.environ["SHOP_PASSWORD"], autocommit=True) as session:
+            while not self._ends.wait(0.02):
+                table = dice.choice(TABLES)
+                session.execute(
+                    f"INSERT INTO {table} VALUES ({dice.randrange(50_000)}, 'new', 1)"
+                    " ON CONFLICT (id) DO UPDATE SET n = excluded.n - 1".encode()
+                )
+                session.execute(f"DELETE FROM {table} WHERE id = {dice.randrange(50_000)}".encode())
+
+    def end(self) -> None:
+        self._ends.set()
+        self.join()
+
+
+def unequal(shop: Captured) -> list[str]:
+    """Return the tables that differ from their sources."""
+    found = []
+    for table in TABLES:
+        rows = shop.home.rows(f"shop_{table}", ["id", "title", "n"], root=shop.root)
+        if {row["id"]: (row["title"], row["n"]) for row in rows} != shop.source(table):
+            found.append(table)
+    return found

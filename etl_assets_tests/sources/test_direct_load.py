@@ -6,22 +6,26 @@ import datetime as dt
 import json
 import multiprocessing
 import os
+import signal
 import time
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from etl_assets.errors import CommitConflict, ContractError, SourceRefused
+from etl_assets.delta.write import commit
+from etl_assets.errors import CommitConflict, ContractError, Fenced, SourceRefused
 from etl_assets.failpoints import Failpoint
 from etl_assets.settings import load_settings
 from etl_assets.sources.positions import read_positions
 from etl_assets.sources.replays import record_again, submit_replays
-from etl_assets.steps.step import StepReport, platform_table
+from etl_assets.steps import new_keys
+from etl_assets.steps.step import ReadMode, StepArguments, StepContext, StepReport, platform_table
 from etl_assets_tests.commands.home import Home
-from etl_assets_tests.sources.topics import SURVIVED, Topic
+from etl_assets_tests.sources.topics import SURVIVED, Topic, no_session
 
 pytest.importorskip("psycopg")
 from etl_assets_tests.sources.shop import Shop
@@ -301,11 +305,23 @@ def test_a_table_is_not_loaded_in_both_ways(shop, spark):
         load(shop, spark)
 
 
+def mirror(shop: Shop, *names: str) -> list[dict[str, str]]:
+    """Give the installation several failure domains."""
+    domains = [{"name": name, "root": name} for name in names]
+    path = shop.pipeline.home.path / "platform.yaml"
+    platform = yaml.safe_load(path.read_text("utf-8"))
+    path.write_text(json.dumps({**platform, "domains": domains}), "utf-8")
+    return domains
+
+
+def held_by(shop: Shop, root: str) -> dict[int, str]:
+    found = shop.pipeline.home.rows(TABLE, root=root)
+    assert len({row["film_id"] for row in found}) == len(found)
+    return {row["film_id"]: row["title"] for row in found}
+
+
 def test_mirrored_tables_have_the_rows_and_positions_of_one_commit_everywhere(shop):
-    domains = [{"name": name, "root": name} for name in ("a", "b", "c")]
-    home = shop.pipeline.home
-    platform = yaml.safe_load((home.path / "platform.yaml").read_text("utf-8"))
-    (home.path / "platform.yaml").write_text(json.dumps({**platform, "domains": domains}), "utf-8")
+    home, domains = shop.pipeline.home, mirror(shop, "a", "b", "c")
     shop.add(1, 4)
     load(shop)
     shop.execute("UPDATE film SET title = 'new', updated_at = '2026-02-01' WHERE film_id = 2")
@@ -313,9 +329,99 @@ def test_mirrored_tables_have_the_rows_and_positions_of_one_commit_everywhere(sh
     placement = load_settings({"ETL_ASSETS_HOME": str(home.path)}).placement()
     table = platform_table(TABLE, placement.reader())
     assert read_positions(table)["query"]["pair"]["id"]["value"] == "2"
-    held = [{row["film_id"]: row["title"] for row in home.rows(TABLE, root=each["root"])} for each in domains]
-    assert sum(each == {1: "film 1", 2: "new", 3: "film 3", 4: "film 4"} for each in held) >= 2
+    held = [held_by(shop, each["root"]) for each in domains]
+    assert held.count({1: "film 1", 2: "new", 3: "film 3", 4: "film 4"}) >= 2
     assert load(shop).commits == 0
+
+
+@pytest.mark.kill
+def test_a_load_that_another_leader_overtook_writes_nothing(shop):
+    """It wakes up after the other one has loaded newer rows, and its own ones are of an old snapshot."""
+    mirror(shop, "a", "b", "c")
+    shop.add(1, 3)
+    load(shop)
+    shop.execute("UPDATE film SET title = 'old', updated_at = '2026-02-01' WHERE film_id = 2")
+    shop.add(4, 4)
+    failpoint = f"pause:{Failpoint.TABLE_BEFORE_COMMIT}@{TABLE}"
+    process = multiprocessing.get_context("spawn").Process(
+        target=_load_and_tell, args=(shop.pipeline.home.path, os.environ["SHOP_PASSWORD"], failpoint)
+    )
+    process.start()
+    try:
+        wait_for(lambda: is_stopped(process))
+        shop.execute(
+            "UPDATE film SET title = 'new', updated_at = '2026-02-02' WHERE film_id = 2",
+            "DELETE FROM film WHERE film_id = 4",
+        )
+        assert load_from(shop, "b").commits == 1
+        os.kill(process.pid or 0, signal.SIGCONT)
+        process.join(100)
+    finally:
+        process.kill()
+    assert process.exitcode == CONFLICTED
+    expected = {1: "film 1", 2: "new", 3: "film 3"}
+    assert held_by(shop, "b") == expected
+    load(shop)
+    assert [held_by(shop, name) for name in ("a", "b", "c")].count(expected) >= 2
+    assert load(shop).commits == 0
+
+
+def _load_and_tell(home: Any, password: str, failpoint: str) -> None:
+    os.environ["SHOP_PASSWORD"] = password
+    os.environ["ETL_ASSETS_FAILPOINT"] = failpoint
+    try:
+        Topic("", "", Home(path=home)).load(None)
+    except (CommitConflict, Fenced):
+        os._exit(CONFLICTED)
+
+
+def load_from(shop: Shop, name: str) -> StepReport:
+    """Load as a machine does on which another domain leads."""
+    settings = load_settings({"ETL_ASSETS_HOME": str(shop.pipeline.home.path)})
+    domain = settings.placement().named(name)
+    assert domain is not None
+    context = StepContext(session=no_session, domain=domain)
+    arguments = StepArguments(settings=settings, context=context, mode=ReadMode.INCREMENTAL)
+    return domain.catalog.stage(TABLE).build_step(arguments).run([])
+
+
+def is_stopped(process: Any) -> bool:
+    assert process.exitcode is None, "it was not paused"
+    return Path(f"/proc/{process.pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] == "T"
+
+
+@pytest.mark.spark
+def test_a_load_that_delta_merges_has_each_row_once_also_if_it_died_before_its_positions(
+    shop, spark, monkeypatch
+):
+    """Delta's own MERGE takes one transaction id: positions are a commit of their own after the rows."""
+    shop.add(1, 4)
+    load(shop)
+    monkeypatch.setattr(new_keys, "is_little_work", lambda rows: False)
+    shop.execute("UPDATE film SET title = 'new', updated_at = '2026-02-01' WHERE film_id = 2")
+    shop.add(5, 5)
+    with monkeypatch.context() as dying:
+        dying.setattr(commit, "_make_cursors_last", dies)
+        with pytest.raises(Died):
+            load(shop, spark)
+    expected = {film: f"film {film}" for film in range(1, 6)} | {2: "new"}
+    assert {film: title for film, (title, _) in rows(shop).items()} == expected
+    # The range is read again with what came meanwhile.
+    shop.execute("UPDATE film SET title = 'newer', updated_at = '2026-02-02' WHERE film_id = 5")
+    shop.add(6, 6)
+    shop.execute("UPDATE film SET updated_at = '2026-02-03' WHERE film_id = 6")
+    report = load(shop, spark)
+    assert report.total()["inserted"] == 1
+    assert {film: title for film, (title, _) in rows(shop).items()} == expected | {5: "newer", 6: "film 6"}
+    assert load(shop).commits == 0
+
+
+class Died(Exception):
+    pass
+
+
+def dies(*_: object) -> int:
+    raise Died
 
 
 @pytest.mark.full

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from etl_assets.control.capture_tables import StoredTableStates
 from etl_assets.control.store import sqlite_store
@@ -156,3 +157,8 @@ def test_of_two_spools_the_one_that_was_stored_first_is_in_use(states):
     assert states.put_spool("shop", more, other)
     assert not states.put_spool("shop", more, one)
     assert (states.spool("shop"), states.spool("rest")) == (other, None)
+
+
+def test_a_history_needs_records():
+    with pytest.raises(ValidationError, match="the history is made from the records"):
+        CaptureSpec.model_validate(SHOP.model_dump(by_alias=True) | {"history": True, "keep_records": False})

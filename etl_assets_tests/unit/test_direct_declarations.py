@@ -84,3 +84,54 @@ def test_a_column_of_a_nested_type_is_named():
     declared = spec(columns={"film_id": "bigint", "tags": "array<string>"})
     with pytest.raises(ContractError, match=r"tags is ARRAY<STRING>"):
         _ = tables(declared).all
+
+
+def log(*, columns: Any = None, table: Any = None, **more: Any) -> PipelineSpec:
+    source = {
+        "type": "postgres_cdc",
+        "connection": "shop",
+        "table": "public.film",
+        "slot": "film",
+        "publication": "film",
+        "keep_records": False,
+    }
+    return PipelineSpec.model_validate(
+        {
+            "name": "films",
+            "source": source,
+            "columns": columns or {"film_id": "bigint"},
+            "table": {"keys": ["film_id"], **(table or {})},
+            **more,
+        }
+    )
+
+
+def test_a_log_without_records_is_one_stage_that_has_tombstones():
+    made = declared_pipeline(tables(log()))
+    (stage,) = made.path
+    assert [each.name for each in stage.tables] == ["films", "films_rejects", "films_tombstones"]
+    assert not stage.keeps_records
+    # A declaration that was completed is completed again without a difference.
+    assert PipelineSpec.model_validate(log().model_dump(by_alias=True)).table == log().table
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"transforms": [{"type": "filter", "where": "film_id > 1"}]}, "remove the transforms"),
+        (
+            {"columns": {"film_id": "bigint", "t": "string"}, "table": {"trace_context": "t"}},
+            "remove table.trace_context",
+        ),
+        (
+            {"columns": {"film_id": "bigint", "code": {"type": "string", "matches": "a+"}}},
+            "check it in the database",
+        ),
+        ({"table": {"history": True}}, "remove table.history"),
+    ],
+)
+def test_what_a_log_without_records_may_not_have_is_named_with_the_fix(changes, named):
+    with pytest.raises(ValidationError, match="keep_records: false") as refused:
+        log(**changes)
+    assert named in str(refused.value)
+    assert "or remove keep_records" in str(refused.value)

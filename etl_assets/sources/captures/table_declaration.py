@@ -59,6 +59,8 @@ def table_declaration(
         "table": {"keys": [names[key] for key in table.keys]}
         | ({"history": True} if capture.history else {}),
     }
+    if not capture.keep_records:
+        found["source"]["keep_records"] = False
     if capture.sinks:
         found["sinks"] = [dict(each) for each in capture.sinks]
     if capture.owners:

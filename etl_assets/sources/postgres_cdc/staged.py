@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from etl_assets.sources.postgres_cdc.changed_rows import ChangedRows
 
 SUFFIX = ".arrows"
-_REFUSED = "postgres.refused"
+REFUSED = "postgres.refused"
+"""Why a change is not taken; null: it is."""
 _REASON = "postgres.reason"
 _ADDED = (
     CHANGE_FIELD,
@@ -43,7 +44,7 @@ _ADDED = (
     LSN_FIELD,
     SEQUENCE_FIELD,
     COMMITTED_AT_FIELD,
-    _REFUSED,
+    REFUSED,
     _REASON,
 )
 
@@ -162,7 +163,7 @@ class StagedChanges:
         first = 0
         with pa.OSFile(block.path) as file, pa.ipc.open_stream(file) as stream:
             for batch in stream:
-                yield first, _records(batch, held_bytes)
+                yield first, records_of(batch, held_bytes)
                 first += batch.num_rows
 
     def positions(self, first: int, records: Sequence[Record]) -> Iterable[int]:
@@ -170,13 +171,14 @@ class StagedChanges:
         return range(first, first + len(records))
 
 
-def _records(batch: pa.RecordBatch, held_bytes: int) -> list[Record]:
+def records_of(batch: pa.RecordBatch, held_bytes: int) -> list[Record]:
+    """Return changes of a file as lines of canonical JSON, or why they are not taken."""
     import pyarrow as pa
 
     names = batch.schema.names[:-2]  # the last two say why a row is refused
     lines = canonical_rows({name: batch.column(name) for name in names})
     records: list[Record] = lines.cast(pa.binary()).to_pylist()
-    refused = batch.column(_REFUSED)
+    refused = batch.column(REFUSED)
     if refused.null_count == len(records):
         return records
     for number, (error, reason) in enumerate(

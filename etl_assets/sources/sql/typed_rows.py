@@ -104,7 +104,7 @@ class TypedRows:
 
         values, conditions, sizes = [], [], []
         for each, column in zip(self.fields, columns, strict=True):
-            value, condition = _value(each.column, _storage(column))
+            value, condition = plain_values(each.column, _storage(column))
             values.append(value)
             conditions += condition
             if pa.types.is_string(value.type):
@@ -152,8 +152,13 @@ def _storage(column: pa.Array) -> pa.Array:
     return getattr(column, "storage", column)
 
 
-def _value(column: Column, found: pa.Array) -> tuple[pa.Array, list[pa.Array]]:
-    """Return the values of a column, and conditions that hold for plain ones."""
+def plain_values(column: Column, found: pa.Array) -> tuple[pa.Array, list[pa.Array]]:
+    """Return the values of a column, and conditions that hold for plain ones.
+
+    Args:
+        column: The column.
+        found: Values of a type that it takes, as ADBC returns them: decimals are texts.
+    """
     import pyarrow as pa
 
     type_ = column.parsed_type
