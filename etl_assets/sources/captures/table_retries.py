@@ -106,7 +106,7 @@ class Attempts:
 
     @staticmethod
     def failed(before: Attempts | None, now: float) -> Attempts:
-        """Return the attempts after one more failed. After a long time without one they begin anew."""
+        """Return the attempts after one more failed. After a long time without one they begin again."""
         if before is None or now - before.next_at > 2 * MAX_PAUSE_SECONDS:
             return Attempts(number=1, since=now, next_at=now + FIRST_PAUSE_SECONDS)
         pause = min(FIRST_PAUSE_SECONDS * 2.0 ** min(before.number, 20), MAX_PAUSE_SECONDS)
