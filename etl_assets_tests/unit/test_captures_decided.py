@@ -61,9 +61,10 @@ def test_the_oldest_commit_is_confirmed():
 
 def test_a_table_in_error_or_far_behind_holds_nothing_back_and_is_noted():
     tables = [
-        TableProgress(committed_lsn=10, is_held_up=True),
-        TableProgress(committed_lsn=20),
-        TableProgress(committed_lsn=80),
+        TableProgress(committed_lsn=10, unread_lsn=30, is_held_up=True),
+        TableProgress(committed_lsn=20, unread_lsn=80),
+        TableProgress(committed_lsn=20, unread_lsn=85),
+        TableProgress(committed_lsn=80, unread_lsn=90),
     ]
     found = confirmable(tables, 90, 60)
     assert (found.lsn, found.only_spooled) == (80, frozenset({0, 1}))

@@ -107,7 +107,7 @@ def test_a_table_that_is_tried_again_holds_the_log_back_only_for_some_time():
 
 
 def test_what_the_server_may_have_forgotten_stays_noted_after_the_error_has_ended():
-    tables = [TableProgress(committed_lsn=10), TableProgress(committed_lsn=80)]
+    tables = [TableProgress(committed_lsn=10, unread_lsn=40), TableProgress(committed_lsn=10, unread_lsn=85)]
     found = confirmable(tables, 90, 1_000, confirmed_lsn=80)
     assert (found.lsn, found.only_spooled) == (80, frozenset({0}))
 

@@ -15,10 +15,13 @@ class TableProgress:
 
     Attributes:
         committed_lsn: Its changes up to here are committed.
+        unread_lsn: End of the reading of the log that its oldest changes in the spool are from; None: it has
+            none.
         is_held_up: Whether it is in error, and not only for a short time.
     """
 
     committed_lsn: int
+    unread_lsn: int | None = None
     is_held_up: bool = False
 
 
@@ -28,7 +31,7 @@ class Confirmation:
 
     Attributes:
         lsn: The server may forget what is before.
-        only_spooled: Numbers of the tables whose changes after their commit are then in the spool alone.
+        only_spooled: Numbers of the tables that then have changes in the spool alone.
     """
 
     lsn: int
@@ -57,7 +60,8 @@ def confirmable(
         if not each.is_held_up and spool_lsn - each.committed_lsn <= max_held_bytes
     ]
     lsn = max(confirmed_lsn, min([spool_lsn, *holding]))
-    return Confirmation(
-        lsn=lsn,
-        only_spooled=frozenset(number for number, each in enumerate(found) if each.committed_lsn < lsn),
+    # The log is confirmed up to ends of readings, so of each reading all or nothing may be forgotten.
+    forgotten = (
+        number for number, each in enumerate(found) if each.unread_lsn is not None and each.unread_lsn <= lsn
     )
+    return Confirmation(lsn=lsn, only_spooled=frozenset(forgotten))

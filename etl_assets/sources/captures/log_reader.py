@@ -133,9 +133,16 @@ class CaptureReader:
 
     def committed_lsn(self, table: CapturedTableState, state: SpoolState) -> int:
         """Return up to where a table has committed its changes: without unread ones, the reader's place."""
+        return self._progress(table, state).committed_lsn
+
+    def _progress(self, table: CapturedTableState, state: SpoolState, held_up: bool = False) -> TableProgress:
         after = max(table.since_lsn, table.released_lsn)
         unread = self.spool.segments(table.pipeline, after_lsn=after, until_lsn=state.end_lsn)
-        return after if unread else state.end_lsn
+        return TableProgress(
+            committed_lsn=after if unread else state.end_lsn,
+            unread_lsn=unread[0].end_lsn if unread else None,
+            is_held_up=held_up,
+        )
 
     def end_lsn(self) -> int | None:
         """Return the end of the server's log; None if it does not answer."""
@@ -167,11 +174,9 @@ class CaptureReader:
         slot, system = self.server.slot_state(), self.server.system()
         name = self.capture.slot
         if slot is not None and not slot.is_usable:
-            raise SourceRefused(
-                f"the slot {name} is not one of pgoutput in the database of {self.server.name}",
-                fix=f"name another slot in the capture {self.capture.name}",
-                source=self.server.name,
-            )
+            text = f"the slot {name} is not one of pgoutput in the database of {self.server.name}"
+            fix = f"name another slot in the capture {self.capture.name}"
+            raise SourceRefused(text, fix=fix, source=self.server.name)
         own = self._in_use.state()
         if (state := own or self._in_use.read_before(self.tables())) is None:
             return self._begin_spool(slot, system)
@@ -361,13 +366,7 @@ class CaptureReader:
         self, tables: Sequence[CapturedTableState], state: SpoolState, held_up: frozenset[str]
     ) -> int:
         """Let the phases of tables follow what they have committed; return what the server may forget."""
-        progress = [
-            TableProgress(
-                committed_lsn=self.committed_lsn(each, state),
-                is_held_up=each.table in held_up,
-            )
-            for each in tables
-        ]
+        progress = [self._progress(each, state, each.table in held_up) for each in tables]
         found = confirmable(
             progress, state.end_lsn, self.capture.max_held_bytes, confirmed_lsn=self._confirmed_lsn
         )
