@@ -19,7 +19,7 @@ from etl_assets.pipelines.capture_files import find_capture, read_captures, usab
 from etl_assets.pipelines.captured_declarations import captured_declaration, captured_path
 from etl_assets.sources.captures.connect import capture_reader, table_states
 from etl_assets.sources.captures.discovery import Discovery, FoundTables
-from etl_assets.sources.captures.phases import TableRetry
+from etl_assets.sources.captures.table_retries import TableRetry
 from etl_assets.sources.captures.table_states import CapturedTableState, change_state, find_state
 from etl_assets.sources.captures.table_view import TableView, lag_seconds
 
@@ -134,7 +134,7 @@ def roll_back(settings: Settings, name: str, table: str, *, copies: bool = False
                 fix=f"{state.error.solution}; then `etl-assets cdc rollback {name} {state.table} --copy`",
                 pipeline=state.pipeline,
             )
-        return change_state(reader.states, name, state.table, lambda each: _back(each))
+        return change_state(reader.states, name, state.table, lambda each: each.rolled_back())
 
 
 def retry_errored(settings: Settings, name: str) -> list[CapturedTableState]:
@@ -153,15 +153,11 @@ def retry_errored(settings: Settings, name: str) -> list[CapturedTableState]:
     found = []
     for table in before:
         state = find_state(table_states(settings), name, table)
-        is_manual = state.error is not None and state.error.retry is TableRetry.MANUAL
-        if is_manual and state.error is not None and not state.error.needs_copy:
+        is_left = state.error is not None and state.error.retry is TableRetry.MANUAL
+        if is_left or state.attempts is not None:
             state = roll_back(settings, name, table)
         found.append(state)
     return found
-
-
-def _back(state: CapturedTableState) -> CapturedTableState:
-    return state if state.error is None else state.to(state.error.before)
 
 
 def _problem(settings: Settings, content: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -150,8 +150,8 @@ def rollback(capture: str, table: str, copies: bool) -> None:
 def retry(capture: str) -> None:
     """Let all tables of a capture in error go on, after one cause was corrected for all of them.
 
-    Tables that have to be copied again stay in error, and are named with the command. Exit code 1 if there
-    are such tables.
+    Tables that are tried again after a pause are tried now. Tables that have to be copied again stay in
+    error, and are named with the command. Exit code 1 if there are such tables.
     """
     from etl_assets.captures import retry_errored
     from etl_assets.settings import load_settings
@@ -163,7 +163,7 @@ def retry(capture: str) -> None:
         click.echo(f"{state.table}: {state.phase}")
         if state.error is not None:
             click.echo(f"    {state.error.reason}\n    fix: {state.error.solution}")
-            click.echo(f"    then: {state.error.ended_by(capture, state.table)}")
+            click.echo(f"    then: {state.ended_by()}")
     if any(each.error is not None for each in found):
         sys.exit(1)
 

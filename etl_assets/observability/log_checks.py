@@ -50,8 +50,9 @@ def check_captures(settings: Settings) -> Iterator[Finding]:
         tables = list(table_views(settings, name, asks=False))
         for each in tables:
             if (error := each.state.error) is not None:
-                fix = f"{error.solution}; then ({error.retry}): {error.ended_by(name, each.state.table)}"
-                yield fail(CAPTURES, f"{name}: {each.state.table}: {error.reason}", fix)
+                fix = f"{error.solution}; then ({error.retry}): {each.state.ended_by()}"
+                said = f"{name}: {each.state.table}: {error.reason}"
+                yield (fail if each.state.attempts is None else warn)(CAPTURES, said, fix)
         ready = sum(each.state.phase is TablePhase.READY for each in tables)
         yield ok(CAPTURES, f"{name}: {ready:,} of {len(tables):,} tables are ready")
 

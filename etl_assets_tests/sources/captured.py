@@ -143,11 +143,11 @@ class Captured:
         folder.mkdir(exist_ok=True)
         (folder / f"{CAPTURE}.yaml").write_text(json.dumps(spec), "utf-8")
 
-    def allow_steps(self, most: int) -> None:
-        """Let no more steps than some use the connection at the same time."""
+    def connect(self, **options: Any) -> None:
+        """Change options of the connection."""
         path = self.home.path / "platform.yaml"
         content = json.loads(path.read_text("utf-8"))
-        content["connections"]["shop"]["max_concurrency"] = most
+        content["connections"]["shop"] |= options
         path.write_text(json.dumps(content), "utf-8")
 
     @property

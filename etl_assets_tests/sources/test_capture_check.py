@@ -16,6 +16,7 @@ from etl_assets.observability.capture_checks import MatchedTables, check_capture
 from etl_assets.observability.capture_metrics import CaptureFigures, capture_gauges, read_figures
 from etl_assets.pipelines.capture_files import find_capture
 from etl_assets.sources.captures.connect import table_states
+from etl_assets.sources.captures.table_retries import TableRetry
 from etl_assets.sources.captures.table_states import change_state
 from etl_assets.sources.postgres_cdc.server_state import read_server_state
 from etl_assets_tests.sources.captured import CAPTURE, Captured
@@ -140,10 +141,8 @@ def test_retry_lets_every_table_go_on_that_can_and_names_those_that_have_to_be_c
     shop.discover()
     shop.settle("film", "actor", "store")
     states = table_states(shop.settings)
-    for name, copies in (("film", False), ("actor", True)):
-        change_state(
-            states, CAPTURE, f"public.{name}", lambda each, c=copies: each.failed("why", "do", needs_copy=c)
-        )
+    for name, retry in (("film", TableRetry.MANUAL), ("actor", TableRetry.NONE)):
+        change_state(states, CAPTURE, f"public.{name}", lambda each, r=retry: each.failed("why", "do", r))
     shop.execute("ALTER TABLE nokey ADD PRIMARY KEY (id)")
     result = CliRunner().invoke(cli, ["cdc", "retry", CAPTURE])
     assert result.exit_code == 1, result.output

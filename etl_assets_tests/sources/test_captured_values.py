@@ -319,6 +319,18 @@ def test_rows_that_come_or_go_with_a_partition_are_not_in_the_log_so_the_table_i
     assert shop.held("film") == shop.source("film")
 
 
+def test_rows_that_go_with_a_partition_while_the_table_is_in_error_count_once_it_is_corrected(shop):
+    make_partitions(shop)
+    shop.discover()
+    shop.settle("film")
+    shop.execute("ALTER TABLE film DROP CONSTRAINT film_pkey")
+    assert shop.discover().errored == ("public.film",)
+    shop.execute("ALTER TABLE film DETACH PARTITION film_low", "ALTER TABLE film ADD PRIMARY KEY (id)")
+    shop.discover()
+    shop.settle("film")
+    assert shop.held("film") == shop.source("film")
+
+
 def record_of(shop: Captured, table: str, id_: int) -> dict[str, Any]:
     return next(each for each in reversed(shop.records(table)) if each["id"] == id_)
 

@@ -157,7 +157,7 @@ def test_files_that_are_replaced_stop_a_batch_by_keys_too(shop, monkeypatch, sta
 def test_parallel_copies_use_no_more_than_the_slots_of_their_connection(shop, monkeypatch):
     names = [f"t{number}" for number in range(4)]
     shop.make_tables(*names, rows=20)
-    shop.allow_steps(2)
+    shop.connect(max_concurrency=2)
     shop.declare(max_copies=4, read_sessions=2)
     shop.discover()
     at_work, most, lock, write = [0], [0], threading.Lock(), CopiedRows.write

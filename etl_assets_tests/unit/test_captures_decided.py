@@ -19,6 +19,7 @@ from etl_assets.sources.captures.confirmation import TableProgress, confirmable
 from etl_assets.sources.captures.log_reader import CaptureReader
 from etl_assets.sources.captures.phases import FOLLOWING, TablePhase
 from etl_assets.sources.captures.spool import KnownSpool, Spool, SpoolState
+from etl_assets.sources.captures.table_retries import TableRetry
 from etl_assets.sources.captures.table_states import CapturedTableState, change_state
 from etl_assets.testing.memory_table_states import MemoryTableStates
 
@@ -60,9 +61,10 @@ def test_the_oldest_commit_is_confirmed():
 
 def test_a_table_in_error_or_far_behind_holds_nothing_back_and_is_noted():
     tables = [
-        TableProgress(committed_lsn=10, is_held_up=True),
-        TableProgress(committed_lsn=20),
-        TableProgress(committed_lsn=80),
+        TableProgress(committed_lsn=10, unread_lsn=30, is_held_up=True),
+        TableProgress(committed_lsn=20, unread_lsn=80),
+        TableProgress(committed_lsn=20, unread_lsn=85),
+        TableProgress(committed_lsn=80, unread_lsn=90),
     ]
     found = confirmable(tables, 90, 60)
     assert (found.lsn, found.only_spooled) == (80, frozenset({0, 1}))
@@ -76,7 +78,7 @@ def test_a_state_is_stored_once_for_each_version(states):
     )
     assert states.of_capture("shop") == (moved,)
     assert (moved.version, moved.since_lsn) == (2, 5)
-    failed = change_state(states, "shop", "shop_film", lambda each: each.failed("why", "do", needs_copy=True))
+    failed = change_state(states, "shop", "shop_film", lambda each: each.failed("why", "do", TableRetry.NONE))
     assert states.of_capture("shop") == (failed,)
     assert failed.error is not None
     assert failed.error.before is TablePhase.DATA_SYNC
@@ -92,7 +94,7 @@ def test_phases_follow_each_other_only_as_documented():
 
 
 def test_a_second_error_keeps_the_phase_before_the_first_one():
-    twice = FILM.to(TablePhase.DATA_SYNC).failed("a", "b", needs_copy=True).failed("c", "d")
+    twice = FILM.to(TablePhase.DATA_SYNC).failed("a", "b", TableRetry.NONE).failed("c", "d")
     assert twice.error is not None
     assert (twice.error.before, twice.error.needs_copy) == (TablePhase.DATA_SYNC, True)
     again = twice.copied_again(9)

@@ -17,7 +17,8 @@ from etl_assets.serve.description import described, object_schema, problems
 from etl_assets.serve.service import Service
 from etl_assets.serve.tokens import Scope
 from etl_assets.sources.captures.connect import capture_reader
-from etl_assets.sources.captures.phases import TablePhase, TableRetry
+from etl_assets.sources.captures.phases import TablePhase
+from etl_assets.sources.captures.table_retries import TableRetry
 
 _TEXT, _COUNT = {"type": "string"}, {"type": ["integer", "null"]}
 _NAME: dict[str, Any] = {
@@ -33,6 +34,8 @@ _ERROR = object_schema(
         "reason": _TEXT,
         "solution": _TEXT,
         "retry_policy": {"enum": [each.value for each in TableRetry]},
+        "next_attempt_at": {"type": ["string", "null"], "format": "date-time"},
+        "attempts": {"type": "integer"},
         "ended_by": _TEXT,
         "needs_copy": {"type": "boolean"},
     }

@@ -23,6 +23,7 @@ from etl_assets.sources.captures.log_reader import CaptureReader
 from etl_assets.sources.captures.phases import TablePhase
 from etl_assets.sources.captures.spool import Segment, SpoolState
 from etl_assets.sources.captures.spooled_changes import SpooledChanges, next_changes
+from etl_assets.sources.captures.table_retries import FoundBy
 from etl_assets.sources.captures.table_states import CapturedTableState, StateChange, change_state, find_state
 from etl_assets.sources.postgres_cdc.log_position import LOG, LogPosition
 from etl_assets.sources.postgres_cdc.log_server import LogServer
@@ -73,7 +74,8 @@ class CapturedTable:
         spool = self.reader.look()
         position = LogPosition.of(positions)
         with self._errors():
-            begin = self._next(position, spool, self._state(), begins=True)
+            state = self._change(lambda each: each.attempted(self._seconds()))
+            begin = self._next(position, spool, state, begins=True)
         if begin is None:
             return None
         return ReadRange(
@@ -127,7 +129,7 @@ class CapturedTable:
         seen, table, is_copy = self.reader.seen, self.table, False
         quiet = seen.quiet_mark(table)
         try:
-            state = seen.state(table)
+            state = seen.state(table).attempted(self._seconds())
             following = self._next(LogPosition.of(positions), spool, state, begins=False)
             is_behind, is_copy = following is not None, following is not None and following.is_copying
         except (SourceRefused, SourceLost, SourceUnavailable):
@@ -151,10 +153,13 @@ class CapturedTable:
             yield
         except EtlAssetsError as error:
             self.server.close()  # the snapshot too
-            if isinstance(error, SourceRefused | MessageMalformed | SourceLost):
-                text, fix, is_lost = error.message, error.fix, isinstance(error, SourceLost)
-                self._change(lambda each: each.failed(text, fix, needs_copy=is_lost))
+            if isinstance(error, SourceRefused | MessageMalformed | SourceLost) or _is_of_server(error):
+                failed, now = error, self._seconds()
+                self._change(lambda each: each.failed_by(failed, FoundBy.STEP, now))
             raise
+
+    def _seconds(self) -> float:
+        return self.now().timestamp()
 
     def _state(self) -> CapturedTableState:
         return find_state(self.reader.states, self.reader.capture.name, self.table)
@@ -314,6 +319,7 @@ class CapturedTable:
                 part=position.part,
                 released_lsn=max(each.released_lsn, position.lsn),
                 rows_copied=max(each.rows_copied, position.copied),
+                attempts=each.attempts if each.error is not None else None,
                 # Rows that are read again after the copy may be newer than the log was at its end.
                 catchup_lsn=max(each.catchup_lsn, position.ahead_until_lsn),
             )
@@ -345,6 +351,11 @@ class CapturedTable:
             return False
         is_read_on = not spool.is_whole and spool.end_lsn < self._goal_lsn
         return is_read_on or bool(self._segments(self._state(), end.lsn, spool))
+
+
+def _is_of_server(error: EtlAssetsError) -> bool:
+    """Return whether the server said so, not a place of the platform that lets the step be repeated."""
+    return isinstance(error, SourceUnavailable) and "sqlstate" in error.fields
 
 
 def _lacks_changes(before: LogPosition | None, state: CapturedTableState) -> bool:

@@ -15,10 +15,13 @@ class TableProgress:
 
     Attributes:
         committed_lsn: Its changes up to here are committed.
-        is_held_up: Whether it is in error.
+        unread_lsn: End of the reading of the log that its oldest changes in the spool are from; None: it has
+            none.
+        is_held_up: Whether it is in error, and not only for a short time.
     """
 
     committed_lsn: int
+    unread_lsn: int | None = None
     is_held_up: bool = False
 
 
@@ -28,14 +31,16 @@ class Confirmation:
 
     Attributes:
         lsn: The server may forget what is before.
-        only_spooled: Numbers of the tables whose changes after their commit are then in the spool alone.
+        only_spooled: Numbers of the tables that then have changes in the spool alone.
     """
 
     lsn: int
     only_spooled: frozenset[int]
 
 
-def confirmable(tables: Iterable[TableProgress], spool_lsn: int, max_held_bytes: int) -> Confirmation:
+def confirmable(
+    tables: Iterable[TableProgress], spool_lsn: int, max_held_bytes: int, *, confirmed_lsn: int = 0
+) -> Confirmation:
     """Return how far the log may be confirmed: to the oldest commit of a table.
 
     A table in error does not hold the log back, and no table does so by more than `max_held_bytes`: the
@@ -46,6 +51,7 @@ def confirmable(tables: Iterable[TableProgress], spool_lsn: int, max_held_bytes:
         tables: The tables that are followed.
         spool_lsn: Up to here the log is in the spool.
         max_held_bytes: How much log a table may hold back.
+        confirmed_lsn: Up to here the server may have forgotten its log already.
     """
     found = list(tables)
     holding = [
@@ -53,8 +59,9 @@ def confirmable(tables: Iterable[TableProgress], spool_lsn: int, max_held_bytes:
         for each in found
         if not each.is_held_up and spool_lsn - each.committed_lsn <= max_held_bytes
     ]
-    lsn = min([spool_lsn, *holding])
-    return Confirmation(
-        lsn=lsn,
-        only_spooled=frozenset(number for number, each in enumerate(found) if each.committed_lsn < lsn),
+    lsn = max(confirmed_lsn, min([spool_lsn, *holding]))
+    # The log is confirmed up to ends of readings, so of each reading all or nothing may be forgotten.
+    forgotten = (
+        number for number, each in enumerate(found) if each.unread_lsn is not None and each.unread_lsn <= lsn
     )
+    return Confirmation(lsn=lsn, only_spooled=frozenset(forgotten))

@@ -6,6 +6,7 @@ definitions are loaded from (`pipelines/captured_declarations.py`).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,9 @@ from etl_assets.sources.captures.matched_tables import (
     is_made_here,
     publication_mark,
 )
-from etl_assets.sources.captures.phases import TablePhase, TableRetry
+from etl_assets.sources.captures.phases import TablePhase
 from etl_assets.sources.captures.table_declaration import table_declaration
+from etl_assets.sources.captures.table_retries import FoundBy, TableRetry
 from etl_assets.sources.captures.table_states import CapturedTableState, StateChange, change_state
 from etl_assets.sources.postgres_cdc.membership import may_lack_changes, read_membership
 from etl_assets.sources.postgres_cdc.partitions import read_partitions
@@ -202,11 +204,8 @@ class Discovery:
         except SourceRefused as error:
             if state.error is not None and state.error.reason == error.message:
                 return ""
-            retry = TableRetry.MANUAL if state.declaration else TableRetry.TIMED
-            needs_copy = state.oid != oid
-            self._store(
-                before, replace(state, oid=oid).failed(error.message, error.fix, retry, needs_copy=needs_copy)
-            )
+            # The OID stays: once the table can be followed, another table is copied.
+            self._store(before, state.failed_by(error, FoundBy.DISCOVERY, time.time()))
             return "errored"
         partitions = read_partitions(session, _quoted(name))
         membership = read_membership(session, capture.publication, _quoted(name))
@@ -227,13 +226,13 @@ class Discovery:
         if before.membership is not None and may_lack_changes(before.membership, membership):
             self._copy_again(after, since)
             return "changed"
-        if before.error is not None and before.error.retry is TableRetry.TIMED:
-            after = after.to(before.error.before)
-            self._store(before, after)
-            return "added"
         if before.partitions is not None and partitions.moved_rows(before.partitions):
             self._copy_again(after, since)
             return "changed"
+        is_ended = before.error is not None and before.error.retry is TableRetry.TIMED
+        if is_ended and before.attempts is None:
+            self._store(before, after.rolled_back())
+            return "added"
         if (state.keys, state.declaration) == (keys, declaration):
             self._store(before, after)
             return ""

@@ -25,6 +25,7 @@ from etl_assets.sources.captures.routed_changes import RoutedChanges
 from etl_assets.sources.captures.seen_tables import SeenTables
 from etl_assets.sources.captures.spool import Spool, SpoolState
 from etl_assets.sources.captures.spool_in_use import SpoolInUse
+from etl_assets.sources.captures.table_retries import FoundBy
 from etl_assets.sources.captures.table_states import (
     CapturedTableState,
     StateChange,
@@ -68,7 +69,10 @@ class CaptureReader:
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
     _in_use: SpoolInUse = field(init=False)
     _looked: float | None = field(default=None, init=False)
-    _confirmed: tuple[Sequence[CapturedTableState], int, int] | None = field(default=None, init=False)
+    _confirmed: tuple[object, int] | None = field(default=None, init=False)
+    """What the place that was confirmed last follows from, and the place."""
+    _confirmed_lsn: int = field(default=0, init=False)
+    """The server may have forgotten its log up to here."""
 
     def __post_init__(self) -> None:
         self.seen = SeenTables(self)
@@ -129,9 +133,16 @@ class CaptureReader:
 
     def committed_lsn(self, table: CapturedTableState, state: SpoolState) -> int:
         """Return up to where a table has committed its changes: without unread ones, the reader's place."""
+        return self._progress(table, state).committed_lsn
+
+    def _progress(self, table: CapturedTableState, state: SpoolState, held_up: bool = False) -> TableProgress:
         after = max(table.since_lsn, table.released_lsn)
         unread = self.spool.segments(table.pipeline, after_lsn=after, until_lsn=state.end_lsn)
-        return after if unread else state.end_lsn
+        return TableProgress(
+            committed_lsn=after if unread else state.end_lsn,
+            unread_lsn=unread[0].end_lsn if unread else None,
+            is_held_up=held_up,
+        )
 
     def end_lsn(self) -> int | None:
         """Return the end of the server's log; None if it does not answer."""
@@ -163,11 +174,9 @@ class CaptureReader:
         slot, system = self.server.slot_state(), self.server.system()
         name = self.capture.slot
         if slot is not None and not slot.is_usable:
-            raise SourceRefused(
-                f"the slot {name} is not one of pgoutput in the database of {self.server.name}",
-                fix=f"name another slot in the capture {self.capture.name}",
-                source=self.server.name,
-            )
+            text = f"the slot {name} is not one of pgoutput in the database of {self.server.name}"
+            fix = f"name another slot in the capture {self.capture.name}"
+            raise SourceRefused(text, fix=fix, source=self.server.name)
         own = self._in_use.state()
         if (state := own or self._in_use.read_before(self.tables())) is None:
             return self._begin_spool(slot, system)
@@ -183,6 +192,7 @@ class CaptureReader:
         if own is not None and slot.confirmed_lsn > state.end_lsn:
             moved = lsn_text(slot.confirmed_lsn)
             return self._lost(f"another reader moved the slot {name} on to {moved}", slot, system)
+        self._confirmed_lsn = slot.confirmed_lsn
         publication = self.server.publication_oid()
         if state.publication not in (0, publication):
             return self._lost(publication_lost(self.capture.publication), slot, system)
@@ -245,6 +255,7 @@ class CaptureReader:
         state = SpoolState(
             system=system, end_lsn=lsn, timeline=timeline, publication=publication, id=self._in_use.id
         )
+        self._confirmed_lsn = lsn
         self.spool.remove_beyond(lsn)
         self.spool.write_state(state)
         self._in_use.note(state)
@@ -322,7 +333,7 @@ class CaptureReader:
 
         The state comes first: a table whose changes are gone must never look as if it had them all.
         """
-        self._change(table, lambda each: each.failed(error.message, error.fix, needs_copy=True))
+        self._change(table, lambda each: each.failed_by(error, FoundBy.READER, time.time()))
         self.spool.remove(table.pipeline, until_lsn=_EVERYTHING)
 
     def _bound(self, tables: Sequence[CapturedTableState]) -> None:
@@ -341,22 +352,24 @@ class CaptureReader:
 
     def _confirm(self, tables: Sequence[CapturedTableState], state: SpoolState) -> None:
         """Tell the server what it may forget. As long as no state changes, that stays the same."""
-        if self._confirmed is None or self._confirmed[:2] != (tables, state.end_lsn):
-            self._confirmed = (tables, state.end_lsn, self._settled(tables, state))
+        now = time.time()
+        held_up = frozenset(each.table for each in tables if not each.holds_log(now))
+        basis = (tables, state.end_lsn, held_up)
+        if self._confirmed is None or self._confirmed[0] != basis:
+            self._confirmed = (basis, self._settled(tables, state, held_up))
         failpoint(Failpoint.SOURCE_BEFORE_CONFIRM)
-        self.server.confirm(self._confirmed[2])
+        self._confirmed_lsn = self._confirmed[1]
+        self.server.confirm(self._confirmed_lsn)
         failpoint(Failpoint.SOURCE_AFTER_CONFIRM)
 
-    def _settled(self, tables: Sequence[CapturedTableState], state: SpoolState) -> int:
+    def _settled(
+        self, tables: Sequence[CapturedTableState], state: SpoolState, held_up: frozenset[str]
+    ) -> int:
         """Let the phases of tables follow what they have committed; return what the server may forget."""
-        progress = [
-            TableProgress(
-                committed_lsn=self.committed_lsn(each, state),
-                is_held_up=each.phase is TablePhase.ERRORED,
-            )
-            for each in tables
-        ]
-        found = confirmable(progress, state.end_lsn, self.capture.max_held_bytes)
+        progress = [self._progress(each, state, each.table in held_up) for each in tables]
+        found = confirmable(
+            progress, state.end_lsn, self.capture.max_held_bytes, confirmed_lsn=self._confirmed_lsn
+        )
         for table, at in zip(tables, progress, strict=True):
             if table.phase is TablePhase.CATCHUP and at.committed_lsn >= table.catchup_lsn:
                 self._change(

@@ -22,8 +22,8 @@ class TablePhase(StrEnum):
     CATCHUP: set by the table's step after the commit of the last copied rows. The table may still have rows
         that were deleted meanwhile, until its changes up to `catchup_lsn` are applied.
     READY: set by the reader once they are. The table equals the source at its position.
-    ERRORED: set by what found the error: discovery, the reader or the table's step. Left by a rollback, or
-        by discovery when what it refused is corrected.
+    ERRORED: set by what found the error: discovery, the reader or the table's step. Left by a rollback, by
+        discovery when what it refused is corrected, or by the step when the next attempt is due.
     LEFT: set by discovery when a table is no longer in the publication or matched. Its destination stays as
         it is. If the table comes back, it is copied again.
     """
@@ -34,17 +34,6 @@ class TablePhase(StrEnum):
     READY = "ready"
     ERRORED = "errored"
     LEFT = "left"
-
-
-class TableRetry(StrEnum):
-    """What ends an error.
-
-    MANUAL: `etl-assets cdc rollback`, after the solution was carried out.
-    TIMED: the next discovery, which looks whether the reason is gone.
-    """
-
-    MANUAL = "manual"
-    TIMED = "timed"
 
 
 FOLLOWING: Mapping[TablePhase, frozenset[TablePhase]] = {

@@ -7,6 +7,7 @@ here: what there is to read (`captured_table.py`), and reading the log (`log_rea
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -83,6 +84,8 @@ class SeenTables:
         if self.reader.is_replaced or (state := seen.states.get(table)) is None:
             return None
         if state.phase is TablePhase.INIT:  # it waits for a place, which other tables have
+            return None
+        if state.attempted(time.time()) is not state:  # its next attempt is due
             return None
         # The step of a table removes its files after its state has changed.
         is_quiet = table in seen.quiet or self.reader.spool.is_empty(state.pipeline)

@@ -6,13 +6,15 @@ Belongs here: the value, the interface of the store, and changes by compare-and-
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Protocol
 
-from etl_assets.errors import CommitConflict, NotFound
-from etl_assets.sources.captures.phases import FOLLOWING, TablePhase, TableRetry
+from etl_assets.errors import CommitConflict, EtlAssetsError, NotFound
+from etl_assets.sources.captures.phases import FOLLOWING, TablePhase
 from etl_assets.sources.captures.spool import KnownSpool
+from etl_assets.sources.captures.table_retries import Attempts, FoundBy, TableRetry, retry_of
 from etl_assets.sources.postgres_cdc.transaction_parts import TransactionPart
 
 _TRIES = 50
@@ -27,25 +29,19 @@ class TableError:
         solution: What to do.
         retry: What ends it.
         before: The phase before it.
-        needs_copy: Whether changes are missing, so that only another copy helps.
+        name: Name of the error.
     """
 
     reason: str
     solution: str
     retry: TableRetry
     before: TablePhase
-    needs_copy: bool = False
+    name: str = ""
 
-    def ended_by(self, capture: str, table: str) -> str:
-        """Return what ends the error once the solution was carried out, as a command or in words.
-
-        Args:
-            capture: The capture.
-            table: The table.
-        """
-        if self.retry is TableRetry.TIMED:
-            return f"by itself, at the next discovery; at once: etl-assets cdc discover {capture}"
-        return f"etl-assets cdc rollback {capture} {table}{' --copy' if self.needs_copy else ''}"
+    @property
+    def needs_copy(self) -> bool:
+        """Whether changes are missing, so that only another copy helps."""
+        return self.retry is TableRetry.NONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +68,7 @@ class CapturedTableState:
         declaration: The generated declaration; empty until one could be made.
         partitions: Marks of its partitions; None: they were not looked at.
         membership: Marks of its membership in the publication; None: they were not looked at.
+        attempts: Attempts in a row that failed, of an error that is tried again after a pause.
     """
 
     capture: str
@@ -93,6 +90,7 @@ class CapturedTableState:
     declaration: Mapping[str, Any] = field(default_factory=dict)
     partitions: tuple[str, ...] | None = None
     membership: tuple[str, ...] | None = None
+    attempts: Attempts | None = None
 
     @property
     def keeps_changes(self) -> bool:
@@ -143,18 +141,72 @@ class CapturedTableState:
             rows_copied=0,
             copies=self.copies + 1,
             is_only_spooled=False,
+            attempts=None,
         )
 
     def failed(
-        self, reason: str, solution: str, retry: TableRetry = TableRetry.MANUAL, *, needs_copy: bool = False
+        self, reason: str, solution: str, retry: TableRetry = TableRetry.MANUAL, *, name: str = ""
     ) -> CapturedTableState:
-        """Return the state in error. A second error keeps the phase before the first one."""
+        """Return the state in error. A second error keeps the phase before the first one.
+
+        Where the first one says that changes are missing, the second one does too.
+        """
         before = self.phase if self.error is None else self.error.before
-        needs_copy = needs_copy or (self.error is not None and self.error.needs_copy)
-        found = TableError(
-            reason=reason, solution=solution, retry=retry, before=before, needs_copy=needs_copy
-        )
-        return self.to(TablePhase.ERRORED, error=found)
+        retry = TableRetry.NONE if self.error is not None and self.error.needs_copy else retry
+        found = TableError(reason=reason, solution=solution, retry=retry, before=before, name=name)
+        return self.to(TablePhase.ERRORED, error=found, attempts=None)
+
+    def failed_by(self, error: EtlAssetsError, found_by: FoundBy, now: float) -> CapturedTableState:
+        """Return the state after an error, with what ends it.
+
+        Args:
+            error: The error.
+            found_by: What found it.
+            now: The time, in seconds since 1970.
+        """
+        name, retry = type(error).__name__, retry_of(error, found_by)
+        found = self.failed(error.message, error.fix, retry, name=name)
+        assert found.error is not None
+        # Every discovery is an attempt for what discovery found.
+        if found.error.retry is TableRetry.TIMED and found_by is FoundBy.STEP:
+            found = replace(found, attempts=Attempts.failed(self.attempts, now))
+        return found
+
+    def attempted(self, now: float) -> CapturedTableState:
+        """Return the state in the phase before its error, if the next attempt is due by a time."""
+        if self.error is None or self.attempts is None or now < self.attempts.next_at:
+            return self
+        return self.to(self.error.before)
+
+    def rolled_back(self) -> CapturedTableState:
+        """Return the state in the phase before its error."""
+        return self if self.error is None else self.to(self.error.before, attempts=None)
+
+    def holds_log(self, now: float) -> bool:
+        """Return whether the server keeps its log until the table has committed its changes.
+
+        Not for a table that waits for an operator, and for one that is tried again only for some time.
+        """
+        if self.attempts is not None:
+            return self.attempts.holds_log(now)
+        return self.error is None
+
+    def ended_by(self) -> str:
+        """Return what ends the error once the solution was carried out, as a command or in words."""
+        error, attempts = self.error, self.attempts
+        if error is None:
+            return ""
+        command = f"etl-assets cdc rollback {self.capture} {self.table}"
+        match error.retry:
+            case TableRetry.NONE:
+                return f"{command} --copy; or leave the table out: `exclude` in the capture"
+            case TableRetry.MANUAL:
+                return command
+            case TableRetry.TIMED if attempts is None:
+                return f"by itself, at the next discovery; at once: etl-assets cdc discover {self.capture}"
+            case TableRetry.TIMED:
+                at = time_text(attempts.next_at)
+                return f"by itself, attempt {attempts.number + 1} at {at}; at once: {command}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the state as JSON."""
@@ -173,7 +225,11 @@ class CapturedTableState:
             given["part"] = TransactionPart(**part)
         if error := dict(found["error"] or {}):
             retry, before = TableRetry(error.pop("retry")), TablePhase(error.pop("before"))
+            if error.pop("needs_copy", False):  # of an earlier release
+                retry = TableRetry.NONE
             given["error"] = TableError(**error, retry=retry, before=before)
+        if attempts := found.get("attempts"):
+            given["attempts"] = Attempts(**attempts)
         return CapturedTableState(**given)
 
 
@@ -212,6 +268,11 @@ class TableStates(Protocol):
             Whether it was stored: not if another process was first.
         """
         ...
+
+
+def time_text(seconds: float) -> str:
+    """Return a time in seconds since 1970 as ISO text, in UTC."""
+    return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat(timespec="seconds")
 
 
 def find_state(states: TableStates, capture: str, table: str) -> CapturedTableState:

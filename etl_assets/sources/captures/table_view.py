@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from etl_assets.sources.captures.spool import Spool, SpoolState
-from etl_assets.sources.captures.table_states import CapturedTableState
+from etl_assets.sources.captures.table_states import CapturedTableState, time_text
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
 
 
@@ -58,7 +58,9 @@ class TableView:
                 "reason": error.reason,
                 "solution": error.solution,
                 "retry_policy": error.retry.value,
-                "ended_by": error.ended_by(state.capture, state.table),
+                "next_attempt_at": None if state.attempts is None else time_text(state.attempts.next_at),
+                "attempts": 0 if state.attempts is None else state.attempts.number,
+                "ended_by": state.ended_by(),
                 "needs_copy": error.needs_copy,
             },
         }
@@ -78,7 +80,7 @@ class TableView:
             text += f"\n    has {changes} changes of the transaction {commit}, and lacks others of it"
         if state.error is not None:
             text += f"\n    {state.error.reason}\n    fix: {state.error.solution}"
-            text += f"\n    then ({state.error.retry}): {state.error.ended_by(state.capture, state.table)}"
+            text += f"\n    then ({state.error.retry}): {state.ended_by()}"
         return text
 
 

@@ -29,8 +29,23 @@ if TYPE_CHECKING:
 
 MESSAGE = "etl-assets"
 """Prefix of the messages that the platform writes into the log."""
-_LATER = ("08", "25P03", "40", "53", "55006", "57", "58")
-"""SQLSTATEs after which the same call may succeed; 55006 is a slot that another session reads."""
+_LATER = ("08", "25P03", "40", "53", "55006", "55P03", "57", "58")
+"""SQLSTATEs after which the same call may succeed."""
+_WORDS = {
+    "40001": "it is a standby, and recovery ended the statement",
+    "53300": "it has no session left",
+    "55006": "another session reads the slot",
+    "55P03": "another transaction held a lock for longer than `lock_timeout_seconds`",
+    "57014": "the statement took longer than `statement_timeout_seconds`, or was cancelled",
+}
+_NO_ANSWER = "it does not answer"
+_FIXES = {
+    "40001": "read the primary, or raise `max_standby_streaming_delay`",
+    "53300": "raise `max_connections`, or lower `max_copies` and `read_sessions`",
+    "55006": "end the other session: a slot has one reader at a time",
+    "55P03": "nothing, if it is given up: what holds it is in `pg_locks`",
+    "57014": "raise `statement_timeout_seconds` of the connection, or see what the server is busy with",
+}
 _FETCHED_FIRST, _FETCHED, _FETCHED_BYTES = 100, 2_000, 16 << 20
 """Messages that are fetched at once: at first, at most, and about how many bytes of them."""
 _OPTIONS = "'proto_version', '1', 'publication_names', %s, 'messages', 'true'"
@@ -335,12 +350,13 @@ class LogServer:
         self.close()
         state = error.sqlstate
         if not state or state.startswith(_LATER):
-            words = "another session reads the slot" if state == "55006" else "it does not answer"
+            words = _WORDS.get(state or "", _NO_ANSWER)
             raise SourceUnavailable(
                 f"the log of the connection {self.name} cannot be read now: {words} ({type(error).__name__}"
                 f"{f', SQLSTATE {state}' if state else ''})",
-                fix="start the server, or correct the connection; a slot has one reader at a time",
+                fix=_FIXES.get(state or "", "start the server, or correct the connection"),
                 source=self.name,
+                sqlstate=state or "",
             ) from error
         # Messages of these classes are about objects and privileges, and have no values of rows.
         primary = error.diag.message_primary or ""
