@@ -107,9 +107,14 @@ def test_a_table_that_is_tried_again_holds_the_log_back_only_for_some_time():
 
 
 def test_what_the_server_may_have_forgotten_stays_noted_after_the_error_has_ended():
-    tables = [TableProgress(committed_lsn=10, unread_lsn=40), TableProgress(committed_lsn=10, unread_lsn=85)]
+    tables = [
+        TableProgress(committed_lsn=10, unread_lsn=40),
+        TableProgress(committed_lsn=10, unread_lsn=85),  # the server has them
+        TableProgress(committed_lsn=10, unread_lsn=85, was_only_spooled=True),
+        TableProgress(committed_lsn=90, was_only_spooled=True),
+    ]
     found = confirmable(tables, 90, 1_000, confirmed_lsn=80)
-    assert (found.lsn, found.only_spooled) == (80, frozenset({0}))
+    assert (found.lsn, found.only_spooled) == (80, frozenset({0, 2}))
 
 
 def test_a_state_of_an_earlier_release_that_has_to_be_copied_still_has_to_be():

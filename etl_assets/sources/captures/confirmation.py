@@ -18,11 +18,13 @@ class TableProgress:
         unread_lsn: End of the reading of the log that its oldest changes in the spool are from; None: it has
             none.
         is_held_up: Whether it is in error, and not only for a short time.
+        was_only_spooled: Whether it had changes in the spool alone before.
     """
 
     committed_lsn: int
     unread_lsn: int | None = None
     is_held_up: bool = False
+    was_only_spooled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +61,15 @@ def confirmable(
         for each in found
         if not each.is_held_up and spool_lsn - each.committed_lsn <= max_held_bytes
     ]
-    lsn = max(confirmed_lsn, min([spool_lsn, *holding]))
-    # The log is confirmed up to ends of readings, so of each reading all or nothing may be forgotten.
-    forgotten = (
-        number for number, each in enumerate(found) if each.unread_lsn is not None and each.unread_lsn <= lsn
+    wanted = min([spool_lsn, *holding])
+    lsn = max(confirmed_lsn, wanted)
+    return Confirmation(
+        lsn=lsn,
+        only_spooled=frozenset(
+            number
+            for number, each in enumerate(found)
+            if each.committed_lsn < wanted
+            or (each.unread_lsn is not None and each.unread_lsn <= lsn)
+            or (each.was_only_spooled and each.committed_lsn < lsn)
+        ),
     )
-    return Confirmation(lsn=lsn, only_spooled=frozenset(forgotten))

@@ -142,6 +142,7 @@ class CaptureReader:
             committed_lsn=after if unread else state.end_lsn,
             unread_lsn=unread[0].end_lsn if unread else None,
             is_held_up=held_up,
+            was_only_spooled=table.is_only_spooled,
         )
 
     def end_lsn(self) -> int | None:
