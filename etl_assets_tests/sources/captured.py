@@ -108,7 +108,7 @@ class Captured:
         path.mkdir(parents=True)
         shutil.copy(self.home.path / "platform.yaml", path)
         shutil.copytree(self.home.path / "captures", path / "captures")
-        return Captured(self.name, self.session, Home(path=path), root)
+        return Captured(self.name, self.session, Home(path=path), root, self.keeps_records)
 
     def share_control_store(self, server: PostgresServer) -> None:
         """Let a database of a server be the control store, which other installations can use too."""

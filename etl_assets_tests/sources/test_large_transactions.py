@@ -199,6 +199,30 @@ def test_parts_that_are_read_ahead_count_once_they_are_committed(shop: Captured)
     expect_each_change_once(shop.records("item"))
 
 
+def test_a_table_without_records_takes_up_a_large_transaction_in_parts(postgres_server, tmp_path):
+    limits = {"max_batch_records": BATCH, "max_transaction_records": PART}
+    shop = Captured.create(postgres_server, tmp_path, keep_records=False, **limits)
+    make_table(shop.execute, "item")
+    shop.discover()
+    shop.settle("item")
+    table = folder_of(shop.home, "shop_item")
+    since, before = newest(table), rows_at(table, newest(table))
+    assert before == shop.source("item")
+    commit_large(shop.execute, "item")
+    shop.execute("INSERT INTO item VALUES (7, 'after', 7)")
+    shop.ingest("item", max_batches=2)
+    for point in (Failpoint.STAGE_AFTER_WRITE, Failpoint.TABLE_AFTER_COMMIT):
+        assert ends_within(table)
+        opened = etl_assets.open_table("shop_item", shop.home.path, whole_transactions=True)
+        assert (opened.version, rows_at(table, opened.version)) == (since, before)
+        shop.ingest_and_die("item", point.value)
+    shop.ingest("item")
+    assert rows_at(table, newest(table)) == shop.source("item")
+    assert not ends_within(table)
+    assert shop.phases() == {"item": "ready"}
+    shop.close()
+
+
 def test_a_spool_that_is_lost_within_a_transaction_is_read_again_and_nothing_counts_twice(shop: Captured):
     records, table = folder_of(shop.home, "shop_item_source"), folder_of(shop.home, "shop_item")
     since = newest(records)
