@@ -8,6 +8,7 @@ looked for four times a second. Every change counts, but those of the first `WAR
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import re
@@ -168,6 +169,7 @@ def _run_once(options: Options, work: Path, client: Path) -> list[Figure]:
             _wait_for_all(session, domain)
             for each in threads:
                 each.leave()
+            arrivals.look()  # at the last versions
         late, slowest = _latencies(domain, arrivals, made, began)
     figures = _figures(late, samples, began, ended, load / (ended - began), spent / made / len(TABLES))
     print(f"  most seconds by table: {slowest}", file=sys.stderr)
@@ -247,7 +249,7 @@ def _latencies(
         if len(changes) != made:
             raise NotOnce(f"{name} has {len(changes):,} changes, not {made:,}")
         commits = np.array([lsn for lsn, _ in changes])
-        times = np.array(list(changes.values())) / 1e6
+        times = np.array([dt.datetime.fromisoformat(each).timestamp() for each in changes.values()])
         late = arrivals.latencies(f"{CAPTURE}_{name}", commits, times)[times >= began + WARM_SECONDS]
         found.append(late)
         slowest[name] = round(float(late.max()), 2)

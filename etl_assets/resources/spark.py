@@ -6,6 +6,7 @@ holds the platform's Spark settings; `SparkResource` applies them.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -134,6 +135,9 @@ class SparkResource(LazyPySparkResource):
             self._runs_session = _session(dict(self.spark_config), quick=quick)
             for key, value in PER_SESSION.items():
                 self._runs_session.conf.set(key, value)
+            if not gc.get_freeze_count():
+                # What is loaded by now stays: each full collection would go through it, which takes 0.1 s.
+                gc.freeze()
         cancel_on_interrupt(self._runs_session)
         return self._runs_session
 

@@ -182,7 +182,9 @@ class CaptureReader:
         if (state := own or self._in_use.read_before(self.tables())) is None:
             return self._begin_spool(slot, system)
         self._in_use.expect_same_log(state, system)
-        if (lacks := self.server.diverged(state.timeline, state.end_lsn)) is not None:
+        timeline = self.server.timeline()
+        is_promoted = state.timeline not in (0, timeline)
+        if is_promoted and (lacks := self.server.diverged(state.timeline, state.end_lsn)) is not None:
             return self._lost(lacks, slot, system)
         if slot is None:
             return self._lost(f"the slot {name} is gone", None, system)
@@ -197,10 +199,11 @@ class CaptureReader:
         publication = self.server.publication_oid()
         if state.publication not in (0, publication):
             return self._lost(publication_lost(self.capture.publication), slot, system)
-        self._copy_what_is_ahead(state)
+        if is_promoted:
+            self._copy_what_is_ahead(state)
         if own is None:
             return self._begin_spool(slot, system)
-        return self._noted(state, publication)
+        return self._noted(state, publication, timeline)
 
     def _copy_what_is_ahead(self, state: SpoolState) -> None:
         """Go on with the log of a promoted standby, which has everything that was read.
@@ -208,19 +211,16 @@ class CaptureReader:
         Copied rows can be newer than what was read of the log, and the standby may lack their transactions:
         such tables are copied again.
         """
-        if state.timeline in (0, self.server.timeline()):
-            return
         for table in self.tables():
             is_ahead = self.server.diverged(state.timeline, table.catchup_lsn) is not None
             if table.phase is TablePhase.DATA_SYNC or (table.phase is TablePhase.CATCHUP and is_ahead):
                 self._copy_again(table, state.end_lsn)
 
-    def _noted(self, state: SpoolState, publication: int) -> SpoolState:
-        current = self.server.timeline()
+    def _noted(self, state: SpoolState, publication: int, timeline: int) -> SpoolState:
         state = replace(state, publication=publication)
-        if state.timeline != current:
+        if state.timeline != timeline:
             # The log may be as long as it was, and have other transactions.
-            state = replace(state, timeline=current, seen_lsn=0)
+            state = replace(state, timeline=timeline, seen_lsn=0)
             self.spool.write_state(state)
         self._in_use.note(state)
         return state
@@ -359,8 +359,9 @@ class CaptureReader:
         if self._confirmed is None or self._confirmed[0] != basis:
             self._confirmed = (basis, self._settled(tables, state, held_up))
         failpoint(Failpoint.SOURCE_BEFORE_CONFIRM)
-        self._confirmed_lsn = self._confirmed[1]
-        self.server.confirm(self._confirmed_lsn)
+        if self._confirmed[1] > self._confirmed_lsn:
+            self._confirmed_lsn = self._confirmed[1]
+            self.server.confirm(self._confirmed_lsn)
         failpoint(Failpoint.SOURCE_AFTER_CONFIRM)
 
     def _settled(
