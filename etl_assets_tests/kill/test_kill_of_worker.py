@@ -114,7 +114,7 @@ def test_whatever_becomes_of_workers_the_tables_are_those_of_a_run(settings, sta
 def until(reached: Callable[[], bool], what: str, seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not reached():
-        assert time.monotonic() < deadline, f"in vain waited until {what}"
+        assert time.monotonic() < deadline, f"waited without success until {what}"
         time.sleep(0.5)
 
 

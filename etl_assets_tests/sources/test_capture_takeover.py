@@ -59,7 +59,7 @@ def on_another_machine(shop: Captured, folder: Path) -> Captured:
 def until(reached: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not reached():
-        assert time.monotonic() < deadline, f"in vain waited until {what}"
+        assert time.monotonic() < deadline, f"waited without success until {what}"
         time.sleep(0.05)
 
 

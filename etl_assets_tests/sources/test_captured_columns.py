@@ -95,3 +95,16 @@ def test_a_table_is_copied_again_although_its_step_goes_on_meanwhile(shop, monke
     monkeypatch.setattr(Discovery, "_described", described)
     shop.discover()
     assert shop.phases()["film"] == "init"
+
+
+def test_a_column_that_came_while_the_table_was_in_error_has_its_values_once_it_is_corrected(shop):
+    shop.make_tables("film")
+    shop.discover()
+    shop.settle("film")
+    shop.execute("ALTER TABLE film DROP CONSTRAINT film_pkey")
+    assert shop.discover().errored == ("public.film",)
+    shop.execute("ALTER TABLE film ADD stars int DEFAULT 5", "ALTER TABLE film ADD PRIMARY KEY (id)")
+    shop.discover()
+    shop.settle("film")
+    stars = {row["id"]: row.get("stars") for row in shop.records("film") if row.get("id")}  # the newest ones
+    assert stars == {1: 5, 2: 5, 3: 5}

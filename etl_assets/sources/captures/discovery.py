@@ -229,20 +229,18 @@ class Discovery:
         if before.partitions is not None and partitions.moved_rows(before.partitions):
             self._copy_again(after, since)
             return "changed"
+        gets_columns = bool(before.declaration) and after.has_columns_beside(before.columns)
+        if gets_columns and capture.added_columns is AddedColumns.COPY:
+            # Changes since the column was added may have lost their values, and the log never had the
+            # defaults of older rows.
+            self._copy_again(after, since)
+            return "changed"
         is_ended = before.error is not None and before.error.retry is TableRetry.TIMED
         if is_ended and before.attempts is None:
             self._store(before, after.rolled_back())
             return "added"
-        if (state.keys, state.declaration) == (keys, declaration):
-            self._store(before, after)
-            return ""
-        if after.has_columns_beside(before.columns) and capture.added_columns is AddedColumns.COPY:
-            # Changes since the column was added may have lost their values, and the log never had the
-            # defaults of older rows.
-            self._copy_again(after, since)
-        else:
-            self._store(before, after)
-        return "changed"
+        self._store(before, after)
+        return "" if (state.keys, state.declaration) == (keys, declaration) else "changed"
 
     def _described(
         self, session: psycopg.Connection, capture: CaptureSpec, state: CapturedTableState
