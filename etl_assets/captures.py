@@ -7,14 +7,14 @@ reading the log (`sources/captures/`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from etl_assets.delta.log.durability import write_durably
-from etl_assets.errors import StorageFailed, TransitionRefused
+from etl_assets.errors import SourceRefused, SourceUnavailable, StorageFailed, TransitionRefused
 from etl_assets.pipelines.capture_files import find_capture, read_captures, usable_captures
 from etl_assets.pipelines.captured_declarations import captured_declaration, captured_path
 from etl_assets.sources.captures.connect import capture_reader, table_states
@@ -25,6 +25,7 @@ from etl_assets.sources.captures.table_view import TableView, lag_seconds
 
 if TYPE_CHECKING:
     from etl_assets.settings import Settings
+    from etl_assets.sources.captures.log_reader import CaptureReader
 
 
 def discover(settings: Settings, name: str) -> FoundTables:
@@ -112,15 +113,10 @@ def roll_back(settings: Settings, name: str, table: str, *, copies: bool = False
         TransitionRefused: it is not in error, or changes are missing, so that it can only be copied again.
     """
     reader = capture_reader(settings, find_capture(settings.home, name))
+    if copies:
+        return _copy_again(settings, reader, table)
     with reader.alone(), closing(reader):
         state = find_state(reader.states, name, table)
-        if copies:
-            spool = reader.spool.state()
-            since = 0 if spool is None else spool.end_lsn
-            # The state comes first: a table whose changes are gone must never look as if it had them all.
-            done = change_state(reader.states, name, state.table, lambda each: each.copied_again(since))
-            reader.spool.remove(state.pipeline, until_lsn=since)
-            return done
         if state.error is None:
             raise TransitionRefused(
                 f"{state.table} is not in error: it is {state.phase}",
@@ -135,6 +131,21 @@ def roll_back(settings: Settings, name: str, table: str, *, copies: bool = False
                 pipeline=state.pipeline,
             )
         return change_state(reader.states, name, state.table, lambda each: each.rolled_back())
+
+
+def _copy_again(settings: Settings, reader: CaptureReader, table: str) -> CapturedTableState:
+    """Let a table be copied again, with its columns as they are."""
+    name = reader.capture.name
+    with reader.alone(), closing(reader):
+        state = find_state(reader.states, name, table)
+        spool = reader.spool.state()
+        since = 0 if spool is None else spool.end_lsn
+        # The state comes first: a table whose changes are gone must never look as if it had them all.
+        change_state(reader.states, name, state.table, lambda each: each.copied_again(since))
+        reader.spool.remove(state.pipeline, until_lsn=since)
+        with suppress(SourceUnavailable, SourceRefused):  # another discovery comes before the copy
+            discover(settings, name)
+        return find_state(reader.states, name, table)
 
 
 def retry_errored(settings: Settings, name: str) -> list[CapturedTableState]:

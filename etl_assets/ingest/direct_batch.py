@@ -12,6 +12,7 @@ Belongs here: staging both kinds together, and the order of the commits. Does no
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +36,7 @@ from etl_assets.pipelines.log_changes import log_of
 from etl_assets.sources.landing import verify
 from etl_assets.sources.ledger import FILES as FILES_READ
 from etl_assets.sources.positions import transactions_of
+from etl_assets.sources.postgres_cdc.staged import begins_with_truncate
 from etl_assets.sources.sql.staged import ROWS
 from etl_assets.steps.apply_changes import Tombstones
 from etl_assets.steps.declared_table import DIRECT, expect_direct
@@ -136,11 +138,17 @@ class DirectBatch:
                 self.context.spark,
                 self.table,
                 base_version=version,
+                rows_go=any(map(begins_with_truncate, self._staged_columns())),
                 wait_seconds=self.context.lock_wait_seconds,
             )
             snapshot = self.table.snapshot(version)
             assert snapshot is not None  # it was just committed
         return snapshot
+
+    def _staged_columns(self) -> Iterator[str]:
+        """Yield the paths of the files with changes as columns."""
+        if log_of(self.tables.spec.source) is not None:
+            yield from (each.path for each in self._files(columns=True))
 
     def _files(self, *, columns: bool) -> list[InputFile]:
         by_source = {folders.source: folders for folders in self.folders}

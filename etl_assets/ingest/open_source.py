@@ -265,7 +265,7 @@ def _log(spec: PipelineSpec, source: PostgresCdcSource, settings: Settings) -> R
         return (
             open_log(spec, source, settings)
             if source.capture is None
-            else open_captured_table(source, spec.columns, settings)
+            else open_captured_table(spec, source, settings)
         )
 
     return Ranges(

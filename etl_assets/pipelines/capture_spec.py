@@ -13,7 +13,12 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
-from etl_assets.pipelines.postgres_cdc_spec import MAX_TRANSACTION_MEANING, MAX_TRANSACTION_RECORDS, OnLostLog
+from etl_assets.pipelines.postgres_cdc_spec import (
+    MAX_TRANSACTION_MEANING,
+    MAX_TRANSACTION_RECORDS,
+    OnLostLog,
+    SchemaChangePolicy,
+)
 from etl_assets.pipelines.spec_fields import MAX_NAME_CHARACTERS, Name, Spec
 
 _TABLE = re.compile(r"[^.\s\"]+\.[^.\s\"]+")
@@ -84,6 +89,16 @@ class CaptureSpec(Spec):
             )
         ),
     ] = False
+    schema_changes: Annotated[
+        SchemaChangePolicy,
+        Field(
+            description=(
+                "what happens when columns of a table change: `reject` puts the table in error; `add` takes"
+                " columns that come, go or get another name; `widen` also types that become wider, or that"
+                " the table holds; `quarantine` as `widen`, and rows with any other type are dead letters"
+            )
+        ),
+    ] = SchemaChangePolicy.WIDEN
     added_columns: Annotated[
         AddedColumns,
         Field(

@@ -21,13 +21,10 @@ from etl_assets.delta.write.changes import (
     without_late,
 )
 from etl_assets.delta.write.commit import commit
-from etl_assets.delta.write.content import content_of
 from etl_assets.delta.write.contract_columns import fit_to_contract, stored_columns
 from etl_assets.delta.write.create import ensure_table
-from etl_assets.delta.write.replacement import Replacement, replace_contents
 from etl_assets.delta.write.write import ALL_ROWS, Write
 from etl_assets.delta.write.write_version import moved_on
-from etl_assets.errors import ContractError
 from etl_assets.steps.step import StepContext
 
 if TYPE_CHECKING:
@@ -131,14 +128,14 @@ class Tombstones:
 
     def _fitted(self, base: int) -> int:
         """Give the table its columns, and return its version."""
-        spark, wait_seconds = self.context.spark, self.context.lock_wait_seconds
-        try:
-            return fit_to_contract(spark, self.table, base_version=base, wait_seconds=wait_seconds)
-        except ContractError:
-            if not self.is_first:
-                raise
-        # Its keys are former ones of other types. All changes are read again, now or by the next run.
-        return fit_to_contract(spark, self.table, base_version=self._emptied(base), wait_seconds=wait_seconds)
+        return fit_to_contract(
+            self.context.spark,
+            self.table,
+            base_version=base,
+            # Keys of other types are former ones. All changes are read again, now or by the next run.
+            rows_go=self.is_first,
+            wait_seconds=self.context.lock_wait_seconds,
+        )
 
     def _commit(self, rows: DataFrame, base: int, *, replaces: bool) -> int:
         from pyspark.sql import functions as F
@@ -161,12 +158,3 @@ class Tombstones:
             wait_seconds=self.context.lock_wait_seconds,
         )
         return done.version
-
-    def _emptied(self, base: int) -> int:
-        """Remove all tombstones, and return the table's version."""
-        table = self.table
-        snapshot = table.snapshot(base)
-        assert snapshot is not None  # the caller has found rows in it
-        removed = tuple(content_of(snapshot).values())
-        replacement = Replacement(table=table, base_version=base, removed=removed)
-        return replace_contents([replacement], wait_seconds=self.context.lock_wait_seconds)[0]

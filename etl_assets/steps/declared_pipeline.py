@@ -154,7 +154,7 @@ def _load(tables: DeclaredTables, *, keeps_rejects: bool = True) -> BuildStep:
             return step
         from etl_assets.sources.captures.connect import knows_all_columns
 
-        knows = partial(knows_all_columns, source, tables.spec.columns, arguments.settings)
+        knows = partial(knows_all_columns, tables.spec, source, arguments.settings)
         return replace(step, has_all_columns=knows)
 
     return build

@@ -197,6 +197,7 @@ class _Load:
                 self.context.spark,
                 self.table,
                 base_version=base,
+                rows_go=bool(last.figures.get("truncates", 0)),
                 wait_seconds=self.context.lock_wait_seconds,
             )
         # 3. Commit the rejects before the rows, so that no record is lost by a kill in between.

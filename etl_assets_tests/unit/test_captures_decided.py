@@ -18,7 +18,7 @@ from etl_assets.pipelines.capture_spec import CaptureSpec
 from etl_assets.sources.captures.confirmation import TableProgress, confirmable
 from etl_assets.sources.captures.log_reader import CaptureReader
 from etl_assets.sources.captures.phases import FOLLOWING, TablePhase
-from etl_assets.sources.captures.spool import KnownSpool, Spool, SpoolState
+from etl_assets.sources.captures.spool import KnownSpool, Segment, Spool, SpoolState
 from etl_assets.sources.captures.table_retries import TableRetry
 from etl_assets.sources.captures.table_states import CapturedTableState, change_state
 from etl_assets.testing.memory_table_states import MemoryTableStates
@@ -113,7 +113,7 @@ def test_a_table_is_in_error_before_its_changes_are_removed(tmp_path):
     assert states.put(replace(FILM, phase=TablePhase.READY, since_lsn=5, released_lsn=5))
     spool = DyingSpool(folder=tmp_path)
     (tmp_path / "new").write_bytes(b"changes")
-    spool.add(FILM.pipeline, 7, [(tmp_path / "new", 1)])
+    spool.add(FILM.pipeline, [Segment(path=tmp_path / "new", end_lsn=7, rows=1)])
     server: Any = SimpleNamespace(
         asked=nullcontext,
         name="c",

@@ -14,13 +14,20 @@ import pytest
 from etl_assets.delta.log.entries import entry_path
 from etl_assets.delta.log.log_places import FACT, LogPlace, facts_after, notes_of, place_of, whole_version
 from etl_assets.errors import SourceLost
-from etl_assets.pipelines.postgres_cdc_spec import LSN_FIELD, SEQUENCE_FIELD
+from etl_assets.pipelines.postgres_cdc_spec import LSN_FIELD, SEQUENCE_FIELD, SchemaChangePolicy
+from etl_assets.sources.captures.followed_columns import FollowedColumns
 from etl_assets.sources.captures.spool import Segment
-from etl_assets.sources.captures.spooled_changes import SpooledChanges, next_changes
+from etl_assets.sources.captures.spooled_changes import SpooledChanges, TakenBefore, next_changes
 from etl_assets.sources.postgres_cdc.log_position import LogPosition
 from etl_assets.sources.postgres_cdc.table_changes import ReadUntil, TableChanges
 from etl_assets.sources.postgres_cdc.transaction_parts import TransactionPart, log_facts
 from etl_assets_tests.sources.topics import today
+
+TAKEN = TakenBefore(
+    followed=FollowedColumns(
+        capture="shop", table="public.film", declared={}, policy=SchemaChangePolicy.REJECT
+    )
+)
 
 _PLACE = (LSN_FIELD, SEQUENCE_FIELD)
 Change = tuple[int, int]
@@ -62,7 +69,7 @@ def test_parts_have_each_change_once_and_in_order_wherever_files_and_parts_end(t
     ]
     reached, found, ends = ReadUntil(lsn=1), [], []
     while left := [each for each in segments if each.end_lsn > reached.lsn]:
-        changes = next_changes(left, reached, max_records=1, max_transaction=size)
+        changes = next_changes(left, reached, max_records=1, max_transaction=size, taken=TAKEN)
         folder = tmp_path / str(len(ends))
         part = staged(changes, folder)
         assert len([each for each in part if each[0] == 50]) <= size or size > 17
@@ -83,17 +90,17 @@ def test_files_of_another_reading_are_cut_where_the_position_is(tmp_path):
         segment(tmp_path, 0, 45, (43, 0), (43, 1)),  # it came with the first part
         segment(tmp_path, 0, 60, *((50, number) for number in range(10))),
     ]
-    changes = next_changes(segments, position, max_records=1, max_transaction=3)
+    changes = next_changes(segments, position, max_records=1, max_transaction=3, taken=TAKEN)
     assert staged(changes, tmp_path / "a") == [(50, 6), (50, 7), (50, 8)]
     assert changes.until == ReadUntil(lsn=40, part=TransactionPart(commit_lsn=50, sequence=9, number=3))
-    changes = next_changes(segments, changes.until, max_records=1, max_transaction=3)
+    changes = next_changes(segments, changes.until, max_records=1, max_transaction=3, taken=TAKEN)
     assert (staged(changes, tmp_path / "b"), changes.until) == ([(50, 9)], ReadUntil(lsn=60))
 
 
 def test_a_reading_that_goes_beyond_the_transaction_is_taken_up_to_its_end(tmp_path):
     position = ReadUntil(lsn=40, part=TransactionPart(commit_lsn=50, sequence=2, number=1))
     segments = [segment(tmp_path, 0, 60, *((50, number) for number in range(4)), (55, 0))]
-    changes = next_changes(segments, position, max_records=1, max_transaction=2)
+    changes = next_changes(segments, position, max_records=1, max_transaction=2, taken=TAKEN)
     assert staged(changes, tmp_path / "a") == [(50, 2), (50, 3), (55, 0)]
     assert changes.until == ReadUntil(lsn=60)
 

@@ -9,6 +9,7 @@
 | requires a value from now on | still takes NULL, for its rows; the stage rejects new rows without one |
 | has any other type or Delta partition | stays as it is, and the stage fails |
 | differs in any way, and the table has no rows | gets the declared columns and Delta partition |
+| has any other type, and all rows are about to go | is emptied, and gets the declared columns |
 
 Belongs here: the comparison, and the commits of columns without rows. Does not belong here: tables without a
 contract (`schema_changes.py`).
@@ -25,6 +26,7 @@ from etl_assets.delta.log.lasting_cursors import lasting_cursors
 from etl_assets.delta.log.new_entry import NewEntry, metadata_of
 from etl_assets.delta.session import driver_pid, scoped_settings
 from etl_assets.delta.write.create import properties_of
+from etl_assets.delta.write.replacement import remove_all_rows
 from etl_assets.delta.write.schema_changes import change_columns, columns_after
 from etl_assets.delta.write.write_spec import SchemaChanges
 from etl_assets.delta.write.write_version import (
@@ -60,9 +62,18 @@ def fit_to_contract(
     table: Table,
     *,
     base_version: int,
+    rows_go: bool = False,
     wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS,
 ) -> int:
     """Change the columns of a table to those of its contract, and return its version afterwards.
+
+    Args:
+        spark: A session.
+        table: The table.
+        base_version: Its version.
+        rows_go: Whether what is written next removes all rows that the table has. Where they keep it from
+            getting its columns, they are removed now.
+        wait_seconds: How long to wait for the table's lock.
 
     Raises:
         ContractError: a change is not possible. Carries `table` and `column`.
@@ -76,7 +87,13 @@ def fit_to_contract(
         if _as_declared(stored, declared) and snapshot.partition_columns() == contract.delta_partition:
             return base_version
         return _replace_columns(table, contract, snapshot, wait_seconds=wait_seconds)
-    check_changes(contract, stored, partitions=snapshot.partition_columns())
+    try:
+        check_changes(contract, stored, partitions=snapshot.partition_columns())
+    except ContractError:
+        if not rows_go:
+            raise
+        version = remove_all_rows(table, base_version, wait_seconds=wait_seconds)
+        return fit_to_contract(spark, table, base_version=version, wait_seconds=wait_seconds)
     version = base_version
     wanted = columns_after(declared, stored, SchemaChanges.WIDEN, laid_out_by=contract.delta_partition)
     if wanted != stored:

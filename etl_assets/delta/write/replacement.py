@@ -17,7 +17,7 @@ from etl_assets.delta.log.gate import Access, expect
 from etl_assets.delta.log.lasting_cursors import lasting_cursors
 from etl_assets.delta.log.new_entry import NewEntry, missing_files
 from etl_assets.delta.log.own_commit import expect_last_commit
-from etl_assets.delta.write.content import KeptRows, StoredFile
+from etl_assets.delta.write.content import KeptRows, StoredFile, content_of
 from etl_assets.delta.write.write_version import (
     DEFAULT_LOCK_WAIT_SECONDS,
     Place,
@@ -64,6 +64,20 @@ class Replacement:
 def undo_access(table: Table) -> Access:
     """Return the access that an undo of a table is."""
     return Access.RESTORE if table.contract is None else Access.UNDO
+
+
+def remove_all_rows(
+    table: Table, base_version: int, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS
+) -> int:
+    """Commit that a table has no rows, and return its new version. Uses no Spark.
+
+    Raises:
+        CommitConflict, TableBusy, CommitOverwritten, FeatureUnsupported: as `replace_contents` says.
+    """
+    snapshot = table.snapshot(base_version)
+    removed = () if snapshot is None else tuple(content_of(snapshot).values())
+    replacement = Replacement(table=table, base_version=base_version, removed=removed)
+    return replace_contents([replacement], wait_seconds=wait_seconds)[0]
 
 
 def replace_contents(

@@ -11,7 +11,7 @@ Belongs here: what a batch of the table has, and the phases that follow from it.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,12 +19,14 @@ from pathlib import Path
 from etl_assets.errors import EtlAssetsError, MessageMalformed, SourceLost, SourceRefused, SourceUnavailable
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.sources.captures.copied_rows import CopiedRows
+from etl_assets.sources.captures.followed_columns import FollowedColumns, has_columns
 from etl_assets.sources.captures.log_reader import CaptureReader
 from etl_assets.sources.captures.phases import TablePhase
 from etl_assets.sources.captures.spool import Segment, SpoolState
-from etl_assets.sources.captures.spooled_changes import SpooledChanges, next_changes
+from etl_assets.sources.captures.spooled_changes import SpooledChanges, TakenBefore, next_changes
 from etl_assets.sources.captures.table_retries import FoundBy
 from etl_assets.sources.captures.table_states import CapturedTableState, StateChange, change_state, find_state
+from etl_assets.sources.postgres_cdc.column_changes import column_marks
 from etl_assets.sources.postgres_cdc.log_position import LOG, LogPosition
 from etl_assets.sources.postgres_cdc.log_server import LogServer
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
@@ -46,7 +48,8 @@ class CapturedTable:
         reader: The reader of the capture, which other tables use too.
         server: A server for the copy, with a session of this table's own.
         table: Schema and name.
-        columns: Names of the columns of its pipeline, as this process knows it.
+        columns: Types of the columns of its pipeline, as this process knows it.
+        followed: Decides about columns that change.
         opened: Its state before any position was read that is given to `plan`.
         now: Returns the time; its day is that of the records.
     """
@@ -54,7 +57,8 @@ class CapturedTable:
     reader: CaptureReader
     server: LogServer
     table: str
-    columns: frozenset[str]
+    columns: Mapping[str, str]
+    followed: FollowedColumns
     opened: CapturedTableState
     now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
     _copy: TableCopy = field(init=False)
@@ -100,12 +104,18 @@ class CapturedTable:
                 with self.server.asked():
                     end, files = self._copied().write(self._found(), begin, wanted, folder)
             try:
-                changes = self._next_changes(begin, wanted.details["max_records"])
+                changes = self._next_changes(end, wanted.details["max_records"])
                 spooled = changes.stage(folder / day.isoformat(), day)
             except FileNotFoundError as error:
                 raise self._was_taken_up() from error
             files += spooled
-            end = replace(end, lsn=changes.until.lsn, part=changes.until.part)
+            end = replace(
+                end,
+                lsn=changes.until.lsn,
+                part=changes.until.part,
+                columns=changes.columns,
+                columns_lsn=changes.columns_lsn,
+            )
             end = self._again(folder).add(begin, end, spooled, files)
         state = self.reader.spool.state()
         assert state is not None  # the range was planned after it was read
@@ -184,14 +194,16 @@ class CapturedTable:
             SourceUnavailable: another process has gone on from the position.
         """
         # A process that does not know all columns would leave values out; it takes them up soon.
-        if state.phase in (TablePhase.ERRORED, TablePhase.LEFT) or state.has_columns_beside(self.columns):
+        if state.phase in (TablePhase.ERRORED, TablePhase.LEFT):
+            return None
+        if not has_columns(state.declaration, self.columns):
             return None
         self._expect_same_server(before, spool)
         if state.phase is TablePhase.INIT:
             if not self._has_place():
                 return None
             if begins:
-                begun = self._begin_copy(spool, before)
+                begun = self._begin_copy(spool, before, state)
                 if begun is None:
                     return None
                 state = begun
@@ -244,10 +256,14 @@ class CapturedTable:
         copying = [each for each in self.reader.tables() if each.phase is TablePhase.DATA_SYNC]
         return len(copying) < self.reader.capture.max_copies
 
-    def _begin_copy(self, spool: SpoolState, before: LogPosition | None) -> CapturedTableState | None:
-        """Begin the copy if few enough tables are being copied; return None otherwise."""
+    def _begin_copy(
+        self, spool: SpoolState, before: LogPosition | None, state: CapturedTableState
+    ) -> CapturedTableState | None:
+        """Begin the copy, if few enough tables are being copied and the pipeline has its columns."""
         with self.server.asked():
             table = self._found()
+            if state.source_columns not in (None, column_marks(table.relation.columns)):
+                return None  # the next discovery lets the pipeline have them
             row = self.server.session.execute(_ESTIMATE, [table.oid]).fetchone()
             if before is not None:
                 self._expect_longer_log(max(before.read_until, self._state().catchup_lsn))
@@ -299,7 +315,7 @@ class CapturedTable:
 
     def _copied(self) -> CopiedRows:
         sessions = self.reader.capture.read_sessions
-        return CopiedRows(server=self.server, copy=self._copy, sessions=sessions)
+        return CopiedRows(server=self.server, copy=self._copy, sessions=sessions, followed=self.followed)
 
     def _again(self, folder: Path) -> RowsAgain:
         return RowsAgain(server=self.server, find_table=self._found, keys=self._state().keys, folder=folder)
@@ -333,12 +349,14 @@ class CapturedTable:
         return self.reader.spool.segments(state.pipeline, after_lsn=after_lsn, until_lsn=spool.end_lsn)
 
     def _next_changes(self, begin: LogPosition, max_records: int) -> SpooledChanges:
+        """Return the next changes after a position, which has the columns of the rows that are copied."""
         spool, capture = self.reader.spool.state(), self.reader.capture
         return next_changes(
             () if spool is None else self._segments(self._state(), begin.lsn, spool),
             ReadUntil(lsn=begin.lsn, part=begin.part),
             max_records=max_records,
             max_transaction=capture.part_records,
+            taken=TakenBefore(followed=self.followed, columns=begin.columns, lsn=begin.columns_lsn),
         )
 
     def _is_short_of_goal(self, end: LogPosition, spool: SpoolState) -> bool:

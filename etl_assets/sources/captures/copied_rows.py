@@ -13,6 +13,8 @@ import datetime as dt
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from etl_assets.sources.captures.followed_columns import FollowedColumns
+from etl_assets.sources.captures.table_declaration import stored_types
 from etl_assets.sources.postgres_cdc.heap_pages import (
     HeapFiles,
     PagePosition,
@@ -27,6 +29,7 @@ from etl_assets.sources.postgres_cdc.page_copy import PageCopy
 from etl_assets.sources.postgres_cdc.source_table import SourceTable
 from etl_assets.sources.postgres_cdc.staged_changes import StagedChangesWriter
 from etl_assets.sources.postgres_cdc.table_copy import TableCopy, files_were_replaced
+from etl_assets.sources.postgres_cdc.type_catalog import read_types
 from etl_assets.sources.ranges import ReadRange, StagedFile
 
 
@@ -38,11 +41,13 @@ class CopiedRows:
         server: The server, whose session holds the snapshot.
         copy: The snapshot, and rows by keys.
         sessions: How many sessions read a batch at the same time.
+        followed: Decides about columns that have changed since the last batch.
     """
 
     server: LogServer
     copy: TableCopy
     sessions: int
+    followed: FollowedColumns
 
     def write(
         self, table: SourceTable, begin: LogPosition, wanted: ReadRange, folder: Path
@@ -51,26 +56,32 @@ class CopiedRows:
 
         Raises:
             SourceUnavailable: the table's files were replaced meanwhile. Nothing was read.
+            SourceSchemaChanged: its columns are others than before, and not followed. Nothing was read.
         """
         day = dt.date.fromisoformat(wanted.details["day"])
         heap = self._heap(table, begin)
+        columns, session = table.relation.columns, self.server.session
+        stored = stored_types(columns, read_types(session, [each.type_oid for each in columns]))
+        why = self.followed.quarantined(begin.columns, columns, stored, 0)
         # 1. Place the rows directly before the first commit that their snapshot does not have.
         place = self.copy.place(table)
         number = begin.rows if place.lsn == begin.snapshot else 0
         name = f"copy/{lsn_text(place.lsn)}/{number}"
         writer = StagedChangesWriter(
-            self.server.session,
+            session,
             folder,
             day=day,
             place=name,
             keys=table.keys,
         )
-        writer.begin(table.relation)
+        writer.begin(table.relation, quarantined=why)
         if begin.empties:
             writer.copy_begins(replace(place, sequence=number))
             number += 1
         limit = self.copy.limit(table, wanted.details["max_records"], wanted.details["max_bytes"])
         after = replace(begin, snapshot=place.lsn, empties=False)
+        if why is None:
+            after = replace(after, columns=columns, columns_lsn=place.lsn)
         # 2. Write the next rows, and remember where they end.
         if heap is None:
             rows, key = self.copy.write(writer, table, begin.after, limit, replace(place, sequence=number))
@@ -81,10 +92,14 @@ class CopiedRows:
         self._expect_same(heap, table)
         at = _resumed(begin.pages, heap)
         ranges, _ = next_pages(at, heap, 1)
-        most = max(1, int(limit / sampled_rows_per_page(self.server.session, ranges)))
+        most = max(1, int(limit / sampled_rows_per_page(session, ranges)))
         ranges, pages = next_pages(at, heap, most)
         done = PageCopy(
-            server=self.server, table=table, sessions=self.sessions, rows_per_page=heap.rows_per_page
+            server=self.server,
+            table=table,
+            sessions=self.sessions,
+            rows_per_page=heap.rows_per_page,
+            quarantined=why,
         ).write(ranges, folder, day=day, place=replace(place, sequence=number), name=name)
         copied = done.rows + (begin.copied if at == begin.pages else 0)
         after = replace(after, pages=pages, rows=number + done.numbers, copied=copied)
@@ -116,6 +131,8 @@ class CopiedRows:
             again=after.again,
             copy_number=after.copy_number,
             copied=after.copied,
+            columns=after.columns,
+            columns_lsn=after.columns_lsn,
         )
 
 

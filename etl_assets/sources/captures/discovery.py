@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from etl_assets.errors import SourceRefused
 from etl_assets.pipelines.capture_spec import AddedColumns, CaptureSpec
 from etl_assets.sources.captures.catalog_mark import read_catalog_mark
+from etl_assets.sources.captures.followed_columns import followed_declaration
 from etl_assets.sources.captures.log_reader import CaptureReader
 from etl_assets.sources.captures.matched_tables import (
     find_keys,
@@ -25,6 +26,7 @@ from etl_assets.sources.captures.phases import TablePhase
 from etl_assets.sources.captures.table_declaration import table_declaration
 from etl_assets.sources.captures.table_retries import FoundBy, TableRetry
 from etl_assets.sources.captures.table_states import CapturedTableState, StateChange, change_state
+from etl_assets.sources.postgres_cdc.column_changes import column_marks
 from etl_assets.sources.postgres_cdc.membership import may_lack_changes, read_membership
 from etl_assets.sources.postgres_cdc.partitions import read_partitions
 from etl_assets.sources.postgres_cdc.server_state import PublicationState, read_publication_state
@@ -117,6 +119,7 @@ class Discovery:
         """Return whether nothing has changed that a discovery looks at, so that it would find nothing.
 
         Errors may end without a change of the catalog, and so may rights: the tables are then described.
+        Before a copy they are, because it takes columns that were not followed.
         """
         if self.reader.described is None:
             return False
@@ -125,7 +128,8 @@ class Discovery:
         if before != mark or not times:
             return False
         states = self.reader.states.of_capture(self.reader.capture.name)
-        return bool(states) and all(each.error is None for each in states)
+        waiting = (TablePhase.INIT, TablePhase.ERRORED)
+        return bool(states) and all(each.phase not in waiting for each in states)
 
     def _expect_foreign(self, matched: Mapping[str, int]) -> None:
         if own := sorted(each for each in matched if each.partition(".")[2] in self.own_tables):
@@ -200,7 +204,7 @@ class Discovery:
             released_lsn=since,
         )
         try:
-            keys, declaration = self._described(session, capture, replace(state, oid=oid))
+            described = self._described(session, capture, replace(state, oid=oid))
         except SourceRefused as error:
             if state.error is not None and state.error.reason == error.message:
                 return ""
@@ -209,14 +213,7 @@ class Discovery:
             return "errored"
         partitions = read_partitions(session, _quoted(name))
         membership = read_membership(session, capture.publication, _quoted(name))
-        after = replace(
-            state,
-            keys=keys,
-            declaration=declaration,
-            oid=oid,
-            partitions=partitions.marks,
-            membership=membership,
-        )
+        after = replace(described, partitions=partitions.marks, membership=membership)
         if before is None:
             self._store(None, after)
             return "added"
@@ -229,7 +226,8 @@ class Discovery:
         if before.partitions is not None and partitions.moved_rows(before.partitions):
             self._copy_again(after, since)
             return "changed"
-        gets_columns = bool(before.declaration) and after.has_columns_beside(before.columns)
+        after = _followed(before, after, capture)
+        gets_columns = bool(before.declaration) and bool(after.columns - before.columns)
         if gets_columns and capture.added_columns is AddedColumns.COPY:
             # Changes since the column was added may have lost their values, and the log never had the
             # defaults of older rows.
@@ -240,12 +238,12 @@ class Discovery:
             self._store(before, after.rolled_back())
             return "added"
         self._store(before, after)
-        return "" if (state.keys, state.declaration) == (keys, declaration) else "changed"
+        return "" if (before.keys, before.declaration) == (after.keys, after.declaration) else "changed"
 
     def _described(
         self, session: psycopg.Connection, capture: CaptureSpec, state: CapturedTableState
-    ) -> tuple[tuple[str, ...], dict[str, Any]]:
-        """Return the keys and the declaration of a table.
+    ) -> CapturedTableState:
+        """Return the state of a table with its keys and columns, and the declaration that it has by these.
 
         Raises:
             SourceRefused: it cannot be followed.
@@ -267,7 +265,11 @@ class Discovery:
             raise SourceRefused(
                 f"{state.table} cannot have a pipeline: {message}", fix=fix, source=state.table
             )
-        return table.keys, declaration
+        if state.declaration:
+            # The table may have rows: a type never becomes narrower.
+            declaration = followed_declaration(state.declaration, declaration, None) or declaration
+        marks = column_marks(table.relation.columns)
+        return replace(state, keys=table.keys, declaration=declaration, source_columns=marks)
 
     def _change(self, state: CapturedTableState, change: StateChange) -> None:
         change_state(self.reader.states, state.capture, state.table, change)
@@ -286,6 +288,7 @@ class Discovery:
                 oid=found.oid,
                 partitions=found.partitions,
                 membership=found.membership,
+                source_columns=found.source_columns,
             )
             return described.copied_again(since)
 
@@ -307,10 +310,26 @@ class Discovery:
                     declaration=after.declaration,
                     partitions=after.partitions,
                     membership=after.membership,
+                    source_columns=after.source_columns,
                 )
             return replace(after, version=each.version)
 
         self._change(before, change)
+
+
+def _followed(
+    before: CapturedTableState, after: CapturedTableState, capture: CaptureSpec
+) -> CapturedTableState:
+    """Return the state of a table with its columns as the policy of the capture follows them."""
+    if not before.was_read or not before.declaration:
+        return after
+    found = followed_declaration(before.declaration, after.declaration, capture.schema_changes)
+    if found is not None:
+        return replace(after, declaration=found)
+    # The table's step says so where the changes are, or makes dead letters of them.
+    return replace(
+        after, keys=before.keys, declaration=before.declaration, source_columns=before.source_columns
+    )
 
 
 def _quoted(name: str) -> str:

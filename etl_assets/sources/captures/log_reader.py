@@ -287,7 +287,7 @@ class CaptureReader:
             for oid, error in routed[1].failed.items():
                 self._failed(by_oid[oid], error)
             for oid, found in files.items():
-                self.spool.add(by_oid[oid].pipeline, reached, found)
+                self.spool.add(by_oid[oid].pipeline, found)
             failpoint(Failpoint.SPOOL_BEFORE_STATE)
             # Where all there was has been read, nothing is looked for until the log is longer.
             is_all = reached == state.end_lsn

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etl_assets.errors import EtlAssetsError, MessageMalformed, SourceRefused
+from etl_assets.sources.captures.spool import Segment
 from etl_assets.sources.postgres_cdc import messages as m
 from etl_assets.sources.postgres_cdc.changed_rows import ChangePlace
 from etl_assets.sources.postgres_cdc.decoder import Decoder
@@ -30,12 +31,21 @@ _DAY = dt.date(1970, 1, 1)
 
 @dataclass(slots=True)
 class _Route:
-    """The way of one table's changes."""
+    """The way of one table's changes.
+
+    Attributes:
+        writer: Writes its files.
+        commit_lsn: Commit of the transaction that its last change belongs to.
+        sequence: Number of its next change in that transaction.
+        written: The columns that its last file is of.
+        ends: Where the last transaction in a file ended, if the next file has other columns.
+    """
 
     writer: StagedChangesWriter
     commit_lsn: int = -1
     sequence: int = 0
     written: m.RelationMessage | None = None
+    ends: dict[Path, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,6 +77,7 @@ class RoutedChanges:
     _commit_time: int = field(default=0, init=False)
     _count: int = field(default=0, init=False)
     _size: int = field(default=0, init=False)
+    _reached: int = field(default=0, init=False)
 
     def read(self, data: Generator[bytes], *, max_changes: int, max_bytes: int) -> int:
         """Write changes until there are so many, or no more transactions.
@@ -74,7 +85,7 @@ class RoutedChanges:
         Returns:
             Where the last transaction ended; `after_lsn` if there was none after it.
         """
-        reached, decoder = self.after_lsn, Decoder()
+        self._reached, decoder = self.after_lsn, Decoder()
         with closing(data):
             for each in data:
                 match message := decoder.decode(each):
@@ -82,7 +93,7 @@ class RoutedChanges:
                         self._commit_lsn = message.commit_lsn
                         self._commit_time = microseconds_since_1970(message.committed_at)
                     case m.CommitMessage() if self._commit_lsn >= self.after_lsn:
-                        reached = message.end_lsn
+                        self._reached = message.end_lsn
                         self.committed_at = seconds_since_1970(message.committed_at)
                         if self._size >= max_bytes or self._count >= max_changes:
                             break
@@ -93,11 +104,11 @@ class RoutedChanges:
                     case m.TruncateMessage() if self._is_new:
                         for oid in message.relations:
                             self._write(oid, message)
-        return reached
+        return self._reached
 
-    def files(self) -> Mapping[int, list[tuple[Path, int]]]:
-        """Complete the files, and return those of each table with their numbers of changes."""
-        found: dict[int, list[tuple[Path, int]]] = {}
+    def files(self) -> Mapping[int, list[Segment]]:
+        """Complete the files, and return those of each table."""
+        found: dict[int, list[Segment]] = {}
         for oid, route in self._routes.items():
             if oid in self.failed:
                 continue
@@ -107,7 +118,10 @@ class RoutedChanges:
                 self.failed[oid] = error
                 continue
             if files := route.writer.written:
-                found[oid] = files
+                found[oid] = [
+                    Segment(path=path, rows=rows, end_lsn=route.ends.get(path, self._reached))
+                    for path, rows in files
+                ]
         return found
 
     @property
@@ -151,6 +165,10 @@ class RoutedChanges:
         if relation is not route.written:
             route.writer.begin(relation)
             route.written = relation
+            if route.commit_lsn != self._commit_lsn:
+                # What has the former columns can be taken up without what has the new ones.
+                for path, _ in route.writer.written:
+                    route.ends.setdefault(path, self._reached)
         if route.commit_lsn != self._commit_lsn:
             route.commit_lsn, route.sequence = self._commit_lsn, 0
         return route

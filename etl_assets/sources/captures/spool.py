@@ -44,7 +44,8 @@ class Segment:
 
     Attributes:
         path: The file.
-        end_lsn: The transactions in it end at or before this place, and after the segment before it.
+        end_lsn: The transactions in it end at or before this place, and after the segment before it, unless
+            that ends at the same place.
         rows: How many changes it has.
     """
 
@@ -199,15 +200,15 @@ class Spool:
                 return max(0.0, time.time() - each.path.stat().st_mtime)
         return 0.0
 
-    def add(self, pipeline: str, end_lsn: int, files: Sequence[tuple[Path, int]]) -> None:
-        """Add files with their numbers of changes, which count after `write_state`."""
+    def add(self, pipeline: str, files: Sequence[Segment]) -> None:
+        """Move files of changes here, which count after `write_state`."""
         folder = self.folder / pipeline
         with _named(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            for number, (path, rows) in enumerate(files):
-                with path.open("rb") as file:
+            for number, each in enumerate(files):
+                with each.path.open("rb") as file:
                     os.fsync(file.fileno())
-                path.replace(folder / f"{end_lsn:016X}-{number:06d}-{rows}{SUFFIX}")
+                each.path.replace(folder / f"{each.end_lsn:016X}-{number:06d}-{each.rows}{SUFFIX}")
             _sync(folder)
             _sync(self.folder)
 

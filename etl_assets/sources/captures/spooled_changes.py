@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import datetime as dt
 import shutil
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.arrow_calls import call
+from etl_assets.errors import SourceSchemaChanged
 from etl_assets.pipelines.postgres_cdc_spec import LSN_FIELD, SEQUENCE_FIELD
+from etl_assets.sources.captures.followed_columns import FollowedColumns
 from etl_assets.sources.captures.spool import Segment
-from etl_assets.sources.postgres_cdc.staged import SUFFIX
+from etl_assets.sources.captures.table_declaration import delta_type
+from etl_assets.sources.postgres_cdc.column_changes import Columns
+from etl_assets.sources.postgres_cdc.staged import SUFFIX, columns_of, refused_upserts
 from etl_assets.sources.postgres_cdc.table_changes import ReadUntil
 from etl_assets.sources.postgres_cdc.transaction_parts import TransactionPart
 from etl_assets.sources.ranges import StagedFile
@@ -38,12 +42,18 @@ class SpooledChanges:
         until: How far the table is with them.
         begin: The first change that counts; None: the files have no earlier one.
         end: The first change that does not count; None: the files have no later one.
+        columns: The columns that the table has with them; None: those of before.
+        columns_lsn: The place from which on it has them.
+        quarantined: Why upserts of a file are not taken, by its path.
     """
 
     segments: tuple[Segment, ...]
     until: ReadUntil
     begin: Place | None = None
     end: Place | None = None
+    columns: Columns | None = None
+    columns_lsn: int = 0
+    quarantined: Mapping[Path, str] = field(default_factory=dict)
 
     def stage(self, folder: Path, day: dt.date) -> list[StagedFile]:
         """Copy the changes into staged files.
@@ -67,7 +77,8 @@ class SpooledChanges:
         is_cut = end is not None and segment is self.segments[-1]
         if begin is not None and segment is self.segments[0]:
             is_cut = is_cut or _places(segment)[0] < begin
-        if not is_cut:
+        why = self.quarantined.get(segment.path)
+        if not is_cut and why is None:
             shutil.copyfile(segment.path, path)
             return ""
         with (
@@ -76,24 +87,85 @@ class SpooledChanges:
             pa.ipc.new_stream(str(path), stream.schema) as copy,
         ):
             for batch in stream:
-                rest = batch if begin is None else batch.filter(call("invert", _is_before(batch, begin)))
-                if end is not None:
+                rest = batch
+                if is_cut and begin is not None:
+                    rest = rest.filter(call("invert", _is_before(rest, begin)))
+                if is_cut and end is not None:
                     rest = rest.filter(_is_before(rest, end))
                 if rest.num_rows:
-                    copy.write_batch(rest)
-        return f"/{0 if begin is None else begin[1]}"
+                    copy.write_batch(rest if why is None else refused_upserts(rest, why))
+        return f"/{0 if begin is None else begin[1]}" if is_cut else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenBefore:
+    """The columns of a table, and what decides about the next ones.
+
+    Attributes:
+        followed: Decides.
+        columns: The columns that were taken last; None: it is not known.
+        lsn: The place in the log from which on the table has them.
+        quarantined: Why upserts of a file are not taken, by its path.
+    """
+
+    followed: FollowedColumns
+    columns: Columns | None = None
+    lsn: int = 0
+    quarantined: Mapping[Path, str] = field(default_factory=dict)
+
+    def with_files(self, segments: Iterable[Segment]) -> TakenBefore:
+        """Return what it is with the next files.
+
+        Raises:
+            SourceSchemaChanged: one has columns that are not followed.
+        """
+        taken = self
+        for each in segments:
+            taken = taken._with_file(each)
+        return taken
+
+    def into(self, changes: SpooledChanges) -> SpooledChanges:
+        """Return changes with the columns that the table has with them."""
+        return replace(changes, columns=self.columns, columns_lsn=self.lsn, quarantined=self.quarantined)
+
+    def _with_file(self, segment: Segment) -> TakenBefore:
+        for batch in _batches(segment):
+            if not batch.num_rows:
+                continue
+            found, place = columns_of(batch.schema), _place(batch, 0)[0]
+            # Changes from before a copy's rows have the columns of their time.
+            if found is None or found == self.columns or place < self.lsn:
+                return self
+            names = {each.name for each in found}
+            types = {each.name: delta_type(each.type) for each in batch.schema if each.name in names}
+            why = self.followed.quarantined(self.columns, found, types, place)
+            if why is None:
+                return replace(self, columns=found, lsn=place)
+            return replace(self, quarantined={**self.quarantined, segment.path: why})
+        return self
 
 
 def next_changes(
-    segments: Sequence[Segment], after: ReadUntil, *, max_records: int, max_transaction: int
+    segments: Sequence[Segment],
+    after: ReadUntil,
+    *,
+    max_records: int,
+    max_transaction: int,
+    taken: TakenBefore,
 ) -> SpooledChanges:
     """Return the next changes: about `max_records`, and of a transaction no more than `max_transaction`.
+
+    They end before changes of columns that are not followed.
 
     Args:
         segments: The files with the table's changes after the last whole transaction that it has.
         after: How far the table is.
         max_records: After so many changes no other transaction is taken up.
         max_transaction: A transaction with more changes is taken up in parts of so many.
+        taken: The columns of the table until now, and what decides about others.
+
+    Raises:
+        SourceSchemaChanged: the first changes have columns that are not followed.
     """
     part = after.part
     found: list[Segment] = []
@@ -102,16 +174,23 @@ def next_changes(
         place = tuple(files)
         if part is not None and _places(place[-1])[1] < (part.commit_lsn, part.sequence):
             continue  # the log was read again, and other readings ended elsewhere
-        if part is not None or _is_divided(place, max_transaction):
-            if found:
-                break  # the transaction begins with a batch of its own
-            return _part(place, after, max_transaction)
+        is_divided = part is not None or _is_divided(place, max_transaction)
+        if is_divided and found:
+            break  # the transaction begins with a batch of its own
+        try:
+            taken = taken.with_files(place)
+        except SourceSchemaChanged:
+            if not found:
+                raise
+            break  # what is before is applied
+        if is_divided:
+            return taken.into(_part(place, after, max_transaction))
         found += place
         rows += sum(each.rows for each in place)
         if rows >= max_records:
             break
     lsn = found[-1].end_lsn if found else after.lsn
-    return SpooledChanges(segments=tuple(found), until=ReadUntil(lsn=lsn))
+    return taken.into(SpooledChanges(segments=tuple(found), until=ReadUntil(lsn=lsn)))
 
 
 def _is_divided(place: Sequence[Segment], max_transaction: int) -> bool:

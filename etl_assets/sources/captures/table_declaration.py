@@ -13,6 +13,7 @@ from etl_assets.pipelines.capture_spec import CaptureSpec
 from etl_assets.pipelines.change_history import OPERATION_COLUMN, SEQUENCE_COLUMN, TIME_COLUMN
 from etl_assets.pipelines.postgres_cdc_spec import CHANGE_COLUMN, LSN_COLUMN, POSTGRES_CDC
 from etl_assets.sources.captures.table_states import CapturedTableState
+from etl_assets.sources.postgres_cdc.column_changes import Columns
 from etl_assets.sources.postgres_cdc.source_table import SourceTable
 from etl_assets.sources.postgres_cdc.types import PostgresType, ValuePolicies, value_type
 
@@ -37,11 +38,11 @@ def table_declaration(
     columns: dict[str, Any] = {}
     names: dict[str, str] = {}
     taken = _TAKEN | _TAKEN_BY_HISTORY if capture.history else _TAKEN
+    stored = stored_types(table.relation.columns, types)
     for each in table.relation.columns:
-        arrow = value_type(each.type_oid, each.type_modifier, types, ValuePolicies()).arrow
         name = _free_name(each.name, taken | columns.keys())
         names[each.name] = name
-        columns[name] = {"type": delta_type(arrow)} | ({"from": each.name} if name != each.name else {})
+        columns[name] = {"type": stored[each.name]} | ({"from": each.name} if name != each.name else {})
     found: dict[str, Any] = {
         "name": state.pipeline,
         "description": f"{state.table} of the connection {capture.connection}, by the capture {capture.name}",
@@ -67,6 +68,19 @@ def table_declaration(
     if capture.owners:
         found["owners"] = list(capture.owners)
     return found
+
+
+def stored_types(columns: Columns, types: Mapping[int, PostgresType]) -> dict[str, str]:
+    """Return what columns of a table are stored as, by name, as a declaration has it.
+
+    Args:
+        columns: The columns.
+        types: Types of the server that they have.
+    """
+    return {
+        each.name: delta_type(value_type(each.type_oid, each.type_modifier, types, ValuePolicies()).arrow)
+        for each in columns
+    }
 
 
 def delta_type(arrow: pa.DataType) -> str:

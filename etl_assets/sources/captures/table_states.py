@@ -68,6 +68,7 @@ class CapturedTableState:
         declaration: The generated declaration; empty until one could be made.
         partitions: Marks of its partitions; None: they were not looked at.
         membership: Marks of its membership in the publication; None: they were not looked at.
+        source_columns: Marks of the source's columns that the declaration is of; None: they were not noted.
         attempts: Attempts in a row that failed, of an error that is tried again after a pause.
     """
 
@@ -90,6 +91,7 @@ class CapturedTableState:
     declaration: Mapping[str, Any] = field(default_factory=dict)
     partitions: tuple[str, ...] | None = None
     membership: tuple[str, ...] | None = None
+    source_columns: tuple[str, ...] | None = None
     attempts: Attempts | None = None
 
     @property
@@ -122,10 +124,6 @@ class CapturedTableState:
     def columns(self) -> frozenset[str]:
         """Names of the columns of its pipeline."""
         return frozenset(self.declaration.get("columns", ()))
-
-    def has_columns_beside(self, known: frozenset[str]) -> bool:
-        """Return whether its pipeline has columns that are not among some others."""
-        return bool(self.columns - known)
 
     def copied_again(self, since_lsn: int) -> CapturedTableState:
         """Return the state in INIT, for a copy that begins by emptying the table.
@@ -218,7 +216,7 @@ class CapturedTableState:
         names = {each.name for each in fields(CapturedTableState)}
         given: dict[str, Any] = {name: value for name, value in found.items() if name in names}
         given |= {"phase": TablePhase(found["phase"]), "keys": tuple(found["keys"])}
-        for name in ("partitions", "membership"):
+        for name in ("partitions", "membership", "source_columns"):
             if (marks := found.get(name)) is not None:
                 given[name] = tuple(marks)
         if part := found.get("part"):

@@ -17,11 +17,12 @@ what becomes of quarantined rows (`staged.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from enum import StrEnum
 from itertools import starmap
+from typing import Any
 
 from etl_assets.contracts.column_types import DecimalType, parse
 from etl_assets.pipelines.postgres_cdc_spec import SchemaChangePolicy
@@ -29,6 +30,21 @@ from etl_assets.sources.postgres_cdc.messages import RelationColumn
 from etl_assets.sources.postgres_cdc.types import BUILT_IN_TYPES, numeric_precision
 
 Columns = tuple[RelationColumn, ...]
+
+
+def columns_as_json(columns: Columns) -> list[list[Any]]:
+    """Return columns as JSON."""
+    return [[each.name, each.type_oid, each.type_modifier, each.is_key] for each in columns]
+
+
+def columns_of_json(found: Sequence[Sequence[Any]]) -> Columns:
+    """Return the columns of their JSON."""
+    return tuple(RelationColumn(*each) for each in found)
+
+
+def column_marks(columns: Columns) -> tuple[str, ...]:
+    """Return what is the same for as long as no column gets another name or type."""
+    return tuple(f"{each.name} {each.type_oid} {each.type_modifier}" for each in columns)
 
 
 class ColumnChange(StrEnum):
@@ -89,7 +105,7 @@ class ColumnDecision:
 def decide(
     before: Columns | None, after: Columns, declared: Mapping[str, str], policy: SchemaChangePolicy
 ) -> ColumnDecision:
-    """Decide what happens to rows with other columns.
+    """Decide what happens to rows with other columns, by the table above.
 
     Args:
         before: The columns that were taken last; None: none were.
@@ -97,9 +113,26 @@ def decide(
         declared: Types of the pipeline's columns, by the name of the source's column.
         policy: The policy.
     """
+    return decide_by(before, after, policy, lambda each: _is_taken(each, declared, policy))
+
+
+def decide_by(
+    before: Columns | None,
+    after: Columns,
+    policy: SchemaChangePolicy,
+    is_taken: Callable[[ChangedColumn], bool],
+) -> ColumnDecision:
+    """Decide what happens to rows with other columns, by which changes are taken.
+
+    Args:
+        before: The columns that were taken last; None: none were.
+        after: The columns now.
+        policy: Says what happens to the rows if a change is not taken.
+        is_taken: Returns whether a change is.
+    """
     if before is None:
         return ColumnDecision(effect=OutcomeOfChange.TAKEN)
-    because = tuple(each for each in changed_columns(before, after) if not _is_taken(each, declared, policy))
+    because = tuple(each for each in changed_columns(before, after) if not is_taken(each))
     if not because:
         return ColumnDecision(effect=OutcomeOfChange.TAKEN)
     stays = policy is SchemaChangePolicy.QUARANTINE

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from etl_assets.sources.postgres_cdc.column_changes import Columns
+from etl_assets.sources.postgres_cdc.column_changes import Columns, columns_as_json, columns_of_json
 from etl_assets.sources.postgres_cdc.heap_pages import PagePosition
 from etl_assets.sources.postgres_cdc.lsn import lsn_text, parse_lsn
-from etl_assets.sources.postgres_cdc.messages import RelationColumn
 from etl_assets.sources.postgres_cdc.transaction_parts import TransactionPart
 from etl_assets.sources.ranges import Positions
 
@@ -40,6 +39,7 @@ class LogPosition:
         copied: Of a captured table: rows that the copy has read.
         timeline: Timeline of the server's log; 0: it is not known.
         columns: The columns of the table that were taken last; None: it is not known.
+        columns_lsn: Of a captured table: the place in the log from which on it has them.
         partitions: Marks of the table's partitions; None: they are not known, or of a captured table.
         publication: OID of the publication; 0: it is not known, or of a captured table.
         membership: Marks of the table's membership in the publication; None: they are not known, or of a
@@ -62,6 +62,7 @@ class LogPosition:
     copied: int = 0
     timeline: int = 0
     columns: Columns | None = None
+    columns_lsn: int = 0
     partitions: tuple[str, ...] | None = None
     publication: int = 0
     membership: tuple[str, ...] | None = None
@@ -96,7 +97,9 @@ class LogPosition:
     def _catalog_as_json(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
         if self.columns is not None:
-            found["columns"] = [[c.name, c.type_oid, c.type_modifier, c.is_key] for c in self.columns]
+            found["columns"] = columns_as_json(self.columns)
+        if self.columns_lsn:
+            found["columns_since"] = lsn_text(self.columns_lsn)
         if self.publication:
             found["publication"] = self.publication
         if self.membership is not None:
@@ -141,7 +144,8 @@ class LogPosition:
             copy_number=found.get("copy_number", 0),
             copied=found.get("copied", 0),
             timeline=found.get("timeline", 0),
-            columns=None if columns is None else tuple(RelationColumn(*each) for each in columns),
+            columns=None if columns is None else columns_of_json(columns),
+            columns_lsn=parse_lsn(found["columns_since"]) if "columns_since" in found else 0,
             publication=found.get("publication", 0),
             partitions=tuple(found["partitions"]) if "partitions" in found else None,
             membership=tuple(found["membership"]) if "membership" in found else None,

@@ -58,12 +58,14 @@ class PageCopy:
         table: The table.
         sessions: How many sessions read at the same time, that one included.
         rows_per_page: The most rows that a page can have; so the numbers of rows need no counting.
+        quarantined: Why the rows are not taken; None: they are.
     """
 
     server: LogServer
     table: SourceTable
     sessions: int
     rows_per_page: int
+    quarantined: str | None = None
 
     def write(
         self, ranges: Sequence[PageRange], folder: Path, *, day: dt.date, place: ChangePlace, name: str
@@ -120,7 +122,7 @@ class PageCopy:
         """Write the rows of one part, and return its files and how many rows it has."""
         part = folder / f"part-{number}"
         writer = StagedChangesWriter(session, part, day=day, place=f"{name}/{number}", keys=self.table.keys)
-        writer.begin(self.table.relation)
+        writer.begin(self.table.relation, quarantined=self.quarantined)
         rows = 0
         columns = column_list(self.table)
         for each in ranges:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from etl_assets.contracts.arrow_calls import call
 from etl_assets.contracts.envelope import BadRecord, Record
 from etl_assets.contracts.reasons import DeadLetterReason
 from etl_assets.delta.write.completed_changes import FORMER_KEY
@@ -27,6 +28,7 @@ from etl_assets.pipelines.postgres_cdc_spec import (
 from etl_assets.sources.canonical_rows import canonical_rows
 from etl_assets.sources.lines import Block
 from etl_assets.sources.postgres_cdc.changed_rows import ChangeEffect
+from etl_assets.sources.postgres_cdc.column_changes import Columns, columns_as_json, columns_of_json
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ SUFFIX = ".arrows"
 REFUSED = "postgres.refused"
 """Why a change is not taken; null: it is."""
 _REASON = "postgres.reason"
+_COLUMNS = b"postgres.columns"
+"""The columns of the table that a file's changes are of, in the metadata of its schema."""
 _ADDED = (
     CHANGE_FIELD,
     OPERATION_FIELD,
@@ -75,7 +79,9 @@ class ChangesFile:
             added.insert(0, _unavailable(changed))
             names.insert(0, UNAVAILABLE_FIELD)
         fields = [*changed.rows.schema, *map(pa.field, names, (each.type for each in added))]
-        batch = pa.record_batch([*changed.rows.columns, *added], schema=pa.schema(fields))
+        columns = json.dumps(columns_as_json(changed.relation.columns)).encode()
+        schema = pa.schema(fields, metadata={_COLUMNS: columns})
+        batch = pa.record_batch([*changed.rows.columns, *added], schema=schema)
         if self._stream is None:
             self._stream = pa.ipc.new_stream(str(self.path), batch.schema)
         self._stream.write_batch(batch)
@@ -102,6 +108,33 @@ class ChangesFile:
         """Complete the file. Without changes there is none."""
         if self._stream is not None:
             self._stream.close()
+
+
+def columns_of(schema: pa.Schema) -> Columns | None:
+    """Return the columns of the table that a file's changes are of; None: it is of an earlier release."""
+    found = (schema.metadata or {}).get(_COLUMNS)
+    return None if found is None else columns_of_json(json.loads(found))
+
+
+def begins_with_truncate(path: str) -> bool:
+    """Return whether a file's first change empties the table, as at the beginning of another copy."""
+    import pyarrow as pa
+
+    with pa.OSFile(path) as file, pa.ipc.open_stream(file) as stream:
+        first = next((batch for batch in stream if batch.num_rows), None)
+    return first is not None and first.column(CHANGE_FIELD)[0].as_py() == ChangeEffect.TRUNCATE.value
+
+
+def refused_upserts(batch: pa.RecordBatch, why: str) -> pa.RecordBatch:
+    """Return changes of a file of which no upsert is taken."""
+    import pyarrow as pa
+
+    is_upsert = call("equal", batch.column(CHANGE_FIELD), ChangeEffect.UPSERT.value)
+    for name, text in ((REFUSED, why), (_REASON, DeadLetterReason.SCHEMA_CHANGED.value)):
+        at = batch.schema.get_field_index(name)
+        found = call("if_else", is_upsert, pa.scalar(text, pa.string()), batch.column(at))
+        batch = batch.set_column(at, batch.schema.field(at), found)
+    return batch
 
 
 def expect_whole(changed: ChangedRows) -> None:
