@@ -6,7 +6,7 @@ reading the log (`sources/captures/`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,28 +81,51 @@ def states_of(settings: Settings, name: str | None = None) -> Iterator[CapturedT
         yield from states.of_capture(each)
 
 
-def table_views(settings: Settings, name: str | None = None, *, asks: bool = True) -> Iterator[TableView]:
+def table_views(
+    settings: Settings,
+    name: str | None = None,
+    *,
+    asks: bool = True,
+    pipelines: Collection[str] | None = None,
+) -> Iterator[TableView]:
     """Yield the tables of a capture, or of all captures, as people see them.
 
     Args:
         settings: The platform file.
         name: The capture.
-        asks: Whether to ask each server how long its log is. One that does not answer leaves it unknown.
+        asks: Whether to ask each server how long its log is. One that does not answer leaves it unknown. If
+            not, the lag in bytes is that of the last look at the log.
+        pipelines: Names of the tables' pipelines; None: all.
     """
     names = sorted(usable_captures(settings.home)) if name is None else [name]
     for each in names:
         reader = capture_reader(settings, find_capture(settings.home, each))
         end_lsn, spool = reader.end_lsn() if asks else None, reader.spool.state()
+        seen_lsn = end_lsn if asks or spool is None else max(spool.seen_lsn, spool.end_lsn)
         for state in reader.states.of_capture(each):
+            if pipelines is not None and state.pipeline not in pipelines:
+                continue
             committed = state.released_lsn if spool is None else reader.committed_lsn(state, spool)
             yield TableView(
                 state=state,
                 committed_lsn=committed,
-                lag_bytes=None if end_lsn is None else max(0, end_lsn - committed),
+                lag_bytes=None if seen_lsn is None else max(0, seen_lsn - committed),
                 lag_seconds=None
                 if spool is None
                 else lag_seconds(reader.spool, state, committed, spool, end_lsn),
             )
+
+
+def captured_tables(settings: Settings, pipelines: Collection[str] | None = None) -> dict[str, TableView]:
+    """Return the tables of captures by the names of their pipelines, all or some. No server is asked.
+
+    Raises:
+        ControlStoreUnavailable: the control store does not answer. Without captures it is not asked.
+    """
+    if not usable_captures(settings.home):
+        return {}
+    views = table_views(settings, asks=False, pipelines=pipelines)
+    return {view.state.pipeline: view for view in views}
 
 
 def roll_back(settings: Settings, name: str, table: str, *, copies: bool = False) -> CapturedTableState:

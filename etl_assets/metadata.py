@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections import Counter
 
     from etl_assets.settings import Settings
+    from etl_assets.sources.captures.table_view import TableView
 
 CHART_DAYS = 30
 
@@ -126,7 +127,37 @@ def run_metadata(
     if stage is not None and stage.source is not None:
         chart = outcomes_chart(outcomes_by_day(table.domain, stage, newest=CHART_DAYS))
         metadata["outcomes_by_day"] = dg.MetadataValue.md(chart)
-    return metadata | lag_metadata(table, settings)
+    return metadata | lag_metadata(table, settings) | _captured_metadata(table, settings)
+
+
+def capture_metadata(view: TableView) -> dict[str, Any]:
+    """Return what the UI shows of a captured table: phase, progress of its copy, lag, and its error.
+
+    What is not known is left out. The lag is that of the last look at the log.
+    """
+    found = view.as_json()
+    figures = {name: found[name] for name in ("rows_copied", "rows_total", "lag_bytes", "lag_seconds")}
+    metadata = {f"capture/{name}": value for name, value in figures.items() if value is not None}
+    metadata |= {"capture/phase": found["phase"], "capture/table": f"{found['capture']}: {found['table']}"}
+    if (error := found["error"]) is not None:
+        names = ("reason", "solution", "retry_policy", "next_attempt_at", "ended_by")
+        metadata |= {f"capture/{name}": error[name] for name in names if error[name] is not None}
+    return metadata
+
+
+def _captured_metadata(table: Table, settings: Settings | None) -> dict[str, Any]:
+    """Return what is known of a table as one of a capture; nothing of other tables."""
+    from etl_assets.captures import captured_tables
+
+    if settings is None or table.contract is None:
+        return {}
+    name = table.name.removesuffix("_source")
+    try:
+        view = captured_tables(settings, (name,)).get(name)
+    except (EtlAssetsError, OSError) as error:
+        logger.warning("the state of %s in its capture cannot be told now: %s", table.name, error)
+        return {}
+    return {} if view is None else capture_metadata(view)
 
 
 def partitions_metadata(

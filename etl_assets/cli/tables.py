@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import groupby
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from etl_assets.delta.replicated.replication import Replication
     from etl_assets.observability.table_states import TableState
     from etl_assets.placement.domains import FailureDomain
+    from etl_assets.settings import Settings
+    from etl_assets.sources.captures.table_view import TableView
 
 
 @click.group(
@@ -41,15 +44,17 @@ def tables(context: click.Context, as_json: bool) -> None:
     Other readers open a table by its uri at that version. A table that does not exist yet has no version. The
     cursor of a table that is made from files is its last batch of them; those of the others are versions of
     their inputs, for each day. The lag of a table is what it lacks of the tables that it reads; how far
-    sources are behind is shown by `etl-assets doctor`.
+    sources are behind is shown by `etl-assets doctor`. Captured tables have the phase that they are in; the
+    copy, lag and error of each are shown by `etl-assets cdc tables`.
     """
     if context.invoked_subcommand is not None:
         return
     from etl_assets.observability.table_states import table_states
     from etl_assets.settings import load_installation
 
-    reader = load_installation().placement().reader()
-    states = table_states(reader, dt.datetime.now(dt.UTC))
+    settings = load_installation()
+    reader = settings.placement().reader()
+    states = table_states(reader, dt.datetime.now(dt.UTC), captured=_captured(settings))
     if as_json:
         click.echo(json.dumps([state.as_json() for state in states]))
     else:
@@ -243,6 +248,8 @@ def _show(states: list[TableState]) -> None:
     table.add_column("rows", justify="right")
     table.add_column("last commit (UTC)", no_wrap=True)
     table.add_column("lag")
+    if has_phases := any(state.captured is not None for state in states):
+        table.add_column("phase")
     for state in states:
         table.add_row(
             state.name,
@@ -250,6 +257,7 @@ def _show(states: list[TableState]) -> None:
             "" if state.version is None else f"{state.rows:,}",
             "not there yet" if state.last_commit_at is None else _time(state.last_commit_at),
             "" if state.lag is None else str(state.lag),
+            *(() if not has_phases else ("" if (of := state.captured) is None else of.state.phase.value,)),
         )
     console = Console()
     console.print(table)
@@ -259,8 +267,27 @@ def _show(states: list[TableState]) -> None:
     for state in states:
         if state.taken_back:
             click.echo(f"{state.name} waits for days to be made again: {', '.join(state.taken_back)}")
+    captured = [state.captured for state in states if state.captured is not None]
+    for capture in dict.fromkeys(each.state.capture for each in captured):
+        phases = Counter(each.state.phase.value for each in captured if each.state.capture == capture)
+        found = ", ".join(f"{number} {phase}" for phase, number in phases.items())
+        click.echo(
+            f"capture {capture}: {found}   their copies, lag and errors: etl-assets cdc tables {capture}"
+        )
     for root in dict.fromkeys(state.root for state in states):
         click.echo(f"Tables: {root}   their uris: etl-assets tables --json")
+
+
+def _captured(settings: Settings) -> Mapping[str, TableView]:
+    """Return the captured tables; none while the control store does not answer, which is said."""
+    from etl_assets.captures import captured_tables
+    from etl_assets.errors import ControlStoreUnavailable
+
+    try:
+        return captured_tables(settings)
+    except ControlStoreUnavailable as error:
+        click.echo(f"the phases of captured tables are not known: {error}", err=True)
+        return {}
 
 
 def _in_short(cursor: Mapping[str, int]) -> Iterator[str]:

@@ -17,6 +17,7 @@ from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
     from etl_assets.placement.domains import FailureDomain
+    from etl_assets.sources.captures.table_view import TableView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,7 @@ class TableState:
             stage writes, and for a table of rejected rows.
         asset: Key of the user's asset whose table it is; None for a table of the platform, and for one that
             does not say.
+        captured: The table as one of a capture; None for another one.
     """
 
     name: str
@@ -51,6 +53,7 @@ class TableState:
     taken_back: tuple[str, ...] = ()
     lag: AssetLag | None = None
     asset: str | None = None
+    captured: TableView | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the state as a JSON object."""
@@ -67,11 +70,16 @@ class TableState:
             "lag_rows": None if self.lag is None else self.lag.rows,
             "lag_seconds": None if self.lag is None else self.lag.seconds,
             "asset": self.asset,
+            "captured": None if self.captured is None else self.captured.as_json(),
         }
 
 
 def table_states(
-    domain: FailureDomain, now: dt.datetime, names: Collection[str] | None = None
+    domain: FailureDomain,
+    now: dt.datetime,
+    names: Collection[str] | None = None,
+    *,
+    captured: Mapping[str, TableView] | None = None,
 ) -> list[TableState]:
     """Return the state of tables in a domain: in the order of the data path, then those of users' assets.
 
@@ -79,6 +87,7 @@ def table_states(
         domain: Failure domain to read the tables in.
         now: The time, for the lag.
         names: The tables; None: all.
+        captured: Those of captures, by name.
     """
     lags = {
         stage.name: table_lag(stage, domain, now)
@@ -86,7 +95,7 @@ def table_states(
         if stage.inputs and (names is None or stage.name in names)
     }
     return [
-        replace(_state(platform_table(name, domain)), lag=lags.get(name))
+        replace(_state(platform_table(name, domain)), lag=lags.get(name), captured=(captured or {}).get(name))
         for name in (domain.catalog.every_name() if names is None else domain.catalog.names)
         if names is None or name in names
     ]

@@ -18,13 +18,14 @@ import dagster as dg
 from etl_assets.instance import open_instance
 from etl_assets.metadata import partitions_metadata, run_metadata
 from etl_assets.steps.step import StepReport, logger, platform_table
+from etl_assets.worker.captured_phases import CapturedPhases
 
 if TYPE_CHECKING:
     from etl_assets.pipelines.invariant import Invariant, InvariantResult
     from etl_assets.settings import Settings
 
 _MAX_NOTES = 50
-Event = dg.AssetMaterialization | dg.AssetCheckEvaluation
+Event = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 
 
 class Dagster:
@@ -88,6 +89,8 @@ class Reports:
         self._settings, self._tell, self._worker = settings, tell, worker
         self._unreported: dict[str, Unreported] = {}
         self._checks: dict[tuple[str, str], dg.AssetCheckEvaluation] = {}
+        self._phases = CapturedPhases(settings)
+        self._observations: dict[dg.AssetKey, dg.AssetObservation] = {}
         self._lock = threading.Lock()
 
     def add(self, table: str, days: Sequence[dt.date], report: StepReport, as_of: float) -> None:
@@ -120,7 +123,7 @@ class Reports:
         return broken
 
     def tell(self) -> bool:
-        """Send all pending events to Dagster and return whether that succeeded.
+        """Send all pending events to Dagster, and what is new of captured tables. Return whether all went.
 
         Events go out in the order in which the tables were brought up to date. Dagster therefore sees a table
         as newer than its inputs only if the table has consumed them.
@@ -137,6 +140,10 @@ class Reports:
             for key, evaluation in list(checks.items()):
                 self._tell(evaluation)
                 del checks[key]
+            self._observations |= {each.asset_key: each for each in self._phases.news()}
+            for asset, observation in list(self._observations.items()):
+                self._tell(observation)
+                del self._observations[asset]
         except Exception as error:  # noqa: BLE001 - data flows whatever fails in Dagster
             logger.warning(
                 "Dagster cannot be told what was done (%s: %s); it is told later, and data goes on",

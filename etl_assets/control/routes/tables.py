@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
+from etl_assets.captures import captured_tables
 from etl_assets.control.routes.pipeline_of import pipeline_of
 from etl_assets.observability.table_states import table_states
 from etl_assets.serve.access import Of, allow
@@ -27,6 +28,7 @@ _STATE = object_schema(
         "lag_rows": {"type": ["integer", "null"]},
         "lag_seconds": {"type": ["number", "null"]},
         "asset": {"type": ["string", "null"]},
+        "captured": {"type": ["object", "null"]},
     }
 )
 _EXAMPLE = {
@@ -41,6 +43,7 @@ _EXAMPLE = {
     "lag_rows": 0,
     "lag_seconds": 0.0,
     "asset": None,
+    "captured": None,
 }
 router = APIRouter(tags=["tables"])
 
@@ -67,6 +70,7 @@ async def list_tables(request: Request) -> dict[str, Any]:
         domain = service.settings.placement().reader()
         pipeline = pipeline_of(domain.catalog, name)
         names = () if pipeline is None else {each.name for stage in pipeline.stages for each in stage.tables}
-        return [each.as_json() for each in table_states(domain, service.clock(), names)]
+        captured = captured_tables(service.settings, (name,))
+        return [each.as_json() for each in table_states(domain, service.clock(), names, captured=captured)]
 
     return {"data": await service.reads.read(("tables", name), states)}

@@ -1,0 +1,61 @@
+"""What the Dagster UI shows of captured tables: an observation of a table's asset when its state changes.
+
+A table in error makes no materialization, so its reason and solution would be seen nowhere in the UI.
+
+Belongs here: when a table is told of. Does not belong here: what is told (`metadata.py`), and sending it
+(`reports.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from etl_assets.errors import EtlAssetsError
+from etl_assets.metadata import capture_metadata
+from etl_assets.sources.captures.phases import TablePhase
+
+if TYPE_CHECKING:
+    from etl_assets.settings import Settings
+    from etl_assets.sources.captures.table_states import CapturedTableState
+
+logger = logging.getLogger(__name__)
+
+
+class CapturedPhases:
+    """Compares the states of captured tables with what was told of them last, in one thread."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._told: dict[str, object] | None = None
+
+    def news(self) -> Iterator[dg.AssetObservation]:
+        """Yield an observation of each table with another phase or error than at the last call.
+
+        The first call tells of the tables that are not `ready`: a worker that was started again says nothing
+        of a hundred others. While the control store does not answer, nothing is known to have changed.
+        """
+        from etl_assets.captures import captured_tables, states_of
+
+        try:
+            found = {each.pipeline: _mark(each) for each in states_of(self._settings)}
+            before, self._told = self._told, found
+            news = [name for name in found if found[name] != (_QUIET if before is None else before.get(name))]
+            views = captured_tables(self._settings, news) if news else {}
+        except (EtlAssetsError, OSError) as error:
+            logger.warning("the states of captured tables cannot be read: %s", error)
+            return
+        for name, view in views.items():
+            yield dg.AssetObservation(name, metadata=capture_metadata(view))
+
+
+_QUIET = TablePhase.READY.value
+
+
+def _mark(state: CapturedTableState) -> object:
+    """Return what is the same for as long as nothing has to be told: the next attempt of an error is not."""
+    error = state.error
+    return state.phase.value if error is None else (error.reason, error.solution, error.retry)
