@@ -146,8 +146,8 @@ def test_a_process_that_slept_while_another_machine_took_over_is_refused(shop, t
         before = (other.confirmed(), other.states(), other.home.rows("shop_film_source", root=other.root))
         os.kill(asleep.pid, signal.SIGCONT)
         asleep.join(60)
-        # Only what the domains had before is done to its end.
-        assert asleep.exitcode == (SURVIVED if failpoint.startswith("capture.between") else 1)
+        # An error, unless the domains had all of its step before.
+        assert asleep.exitcode in ((1, SURVIVED) if failpoint.startswith("capture.between") else (1,))
     finally:
         asleep.kill()
         asleep.join()
