@@ -6,6 +6,7 @@ home folder.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -298,6 +299,39 @@ def test_a_minority_of_domains_that_is_away_stops_nothing_and_a_majority_confirm
     assert shop.held("film") == shop.source("film")
     assert shop.confirmed() > confirmed
     assert {each.copies for each in shop.states().values()} == {0}
+
+
+def test_states_of_the_time_with_one_domain_are_in_the_others_from_the_first_look_on(
+    postgres_server, shop, tmp_path
+):
+    domains = json.loads((shop.home.path / "platform.yaml").read_text("utf-8"))["domains"]
+    platform = {"domains": domains[:1]}
+    one = Captured.create(postgres_server, tmp_path / "first", platform=platform)
+    one.root = shop.root
+    try:
+        one.make_tables("film", "actor")
+        one.discover()
+        one.settle("film", "actor")
+        assert isinstance(table_states(one.settings), StoredTableStates)
+        before = one.states()
+        close_readers(one.home.path)
+        path = one.home.path / "platform.yaml"
+        content = json.loads(path.read_text("utf-8"))
+        path.write_text(json.dumps(content | {"domains": domains}), "utf-8")
+        one.execute("UPDATE film SET n = 10 WHERE id = 1")
+        one.look()
+        there = StatesTable(one.settings.placement).read("shop")
+        assert {name.removeprefix("public."): each for name, each in there.tables.items()} == before
+        assert one.ingest("film").commits > 0
+        lose(one, tmp_path, "a")
+        other = on_another_machine(one, tmp_path)
+        other.discover()
+        for table in ("film", "actor"):
+            other.ingest(table)
+            assert other.held(table) == other.source(table)
+        assert {each.copies for each in other.states().values()} == {0}
+    finally:
+        one.close()
 
 
 def test_a_capture_at_rest_asks_the_domains_for_nothing(shop, monkeypatch):

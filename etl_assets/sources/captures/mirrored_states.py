@@ -184,7 +184,7 @@ class MirroredTableStates:
             with writer_lock(lock, table=name, wait_seconds=self.wait_seconds, driver_pid=None):
                 mark.touch()
                 yield
-                mark.unlink()
+                mark.unlink(missing_ok=True)
         except OSError as error:
             raise StorageFailed(
                 f"changes cannot be written into {lock.parent}: {error.strerror or type(error).__name__}",

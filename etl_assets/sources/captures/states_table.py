@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from etl_assets.delta.replicated.replication import make_mirrored
 from etl_assets.delta.write.rows_by_key import Row, RowsByKey
 from etl_assets.delta.write.write_version import DEFAULT_LOCK_WAIT_SECONDS
 from etl_assets.delta.write.writing import storage_named, writing
-from etl_assets.errors import CommitConflict, DomainUnavailable, MirrorError, StorageFailed
+from etl_assets.errors import CommitConflict, DomainUnavailable, MirrorError, QuorumUnavailable, StorageFailed
 from etl_assets.sources.captures.shared_states import CaptureChange, CaptureStates
 from etl_assets.sources.captures.spool import KnownSpool
 from etl_assets.sources.captures.table_states import CapturedTableState
@@ -64,7 +65,13 @@ class StatesTable:
         """Return what is agreed on; see `SharedStates`."""
         with self._lock:
             placement = self._placement()
-            return once_led(placement, lambda: self._read(placement, capture))
+            try:
+                return once_led(placement, lambda: self._read(placement, capture))
+            except QuorumUnavailable:
+                # Domains that the platform file has since now have no root yet.
+                with suppress(DomainUnavailable):
+                    place(placement, CAPTURE_STATES.name)
+                return once_led(placement, lambda: self._read(placement, capture))
 
     def update(self, capture: str, change: CaptureChange) -> CaptureStates:
         """Change what is agreed on; see `SharedStates`."""
