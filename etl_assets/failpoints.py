@@ -49,6 +49,7 @@ class Failpoint(StrEnum):
     SPOOL_BEFORE_STATE = "spool.before_state"
     SPOOL_AFTER_STATE = "spool.after_state"
     CAPTURE_BEFORE_RELEASE = "capture.before_release"
+    CAPTURE_BETWEEN_STORES = "capture.between_stores"
     SINK_BEFORE_DELIVERY = "sink.before_delivery"
     SINK_BEFORE_TARGET_COMMIT = "sink.before_target_commit"
     SINK_AFTER_TARGET_COMMIT = "sink.after_target_commit"

@@ -16,6 +16,7 @@ from sqlalchemy.dialects import sqlite
 
 from etl_assets.control.schema import CAPTURE_SPOOLS, CAPTURE_TABLES
 from etl_assets.control.store import ControlStore
+from etl_assets.sources.captures.shared_states import CaptureStates
 from etl_assets.sources.captures.spool import KnownSpool
 from etl_assets.sources.captures.table_states import CapturedTableState
 
@@ -47,12 +48,7 @@ class StoredTableStates:
     def put_spool(self, capture: str, before: KnownSpool | None, spool: KnownSpool) -> bool:
         """Store a spool in the place of another one, if that is still there."""
         rows = CAPTURE_SPOOLS.c
-        values = {
-            "spool": spool.id,
-            "system": spool.system,
-            "timeline": spool.timeline,
-            "publication": spool.publication,
-        }
+        values = _spool_values(spool)
         with self._store.writing() as connection:
             if before is None:
                 return _added(connection, CAPTURE_SPOOLS, {"capture": capture, **values})
@@ -62,12 +58,8 @@ class StoredTableStates:
     def put(self, state: CapturedTableState) -> bool:
         """Store a state if it follows the stored one."""
         rows = CAPTURE_TABLES.c
-        values = {
-            "version": state.version,
-            "phase": state.phase.value,
-            "state": json.dumps(state.as_json()),
-        }
-        key = {"capture": state.capture, "source_table": state.table}
+        values = _values(state)
+        key = _key(state)
         with self._store.writing() as connection:
             if state.version == 1:
                 return _added(connection, CAPTURE_TABLES, key | values)
@@ -77,6 +69,47 @@ class StoredTableStates:
                 rows.version == state.version - 1,
             )
             return connection.execute(changed.values(**values)).rowcount == 1
+
+    def refresh(self, capture: str, *, if_doubtful: bool = False) -> None:
+        """Do nothing: this is what all processes share."""
+
+    def adopt(self, capture: str, states: CaptureStates) -> None:
+        """Have of a capture what was agreed on elsewhere, and nothing else."""
+        rows, key = CAPTURE_TABLES.c, CAPTURE_TABLES.c.capture == capture
+        with self._store.writing() as connection:
+            found = connection.execute(sa.select(rows.source_table, rows.state).where(key))
+            there = {name: _state_of(state) for name, state in found}
+            outdated = [name for name, state in there.items() if state != states.tables.get(name)]
+            new = [state for name, state in states.tables.items() if state != there.get(name)]
+            for name in outdated:
+                connection.execute(CAPTURE_TABLES.delete().where(key, rows.source_table == name))
+            for state in new:
+                connection.execute(CAPTURE_TABLES.insert().values(**_key(state), **_values(state)))
+            connection.execute(CAPTURE_SPOOLS.delete().where(CAPTURE_SPOOLS.c.capture == capture))
+            if states.spool is not None:
+                spool = _spool_values(states.spool)
+                connection.execute(CAPTURE_SPOOLS.insert().values(capture=capture, **spool))
+
+
+def _key(state: CapturedTableState) -> dict[str, Any]:
+    return {"capture": state.capture, "source_table": state.table}
+
+
+def _values(state: CapturedTableState) -> dict[str, Any]:
+    return {
+        "version": state.version,
+        "phase": state.phase.value,
+        "state": json.dumps(state.as_json()),
+    }
+
+
+def _spool_values(spool: KnownSpool) -> dict[str, Any]:
+    return {
+        "spool": spool.id,
+        "system": spool.system,
+        "timeline": spool.timeline,
+        "publication": spool.publication,
+    }
 
 
 def _added(connection: sa.Connection, table: sa.Table, values: Mapping[str, Any]) -> bool:

@@ -37,15 +37,7 @@ def check_slots(settings: Settings) -> Iterator[Finding]:
 
 
 def check_captures(settings: Settings) -> Iterator[Finding]:
-    """Name the captured tables that are in error, each with what to do, and states that may be lost."""
-    is_mirrored, is_here = len(settings.domains) > 1, settings.control.connection is None
-    if is_mirrored and is_here and usable_captures(settings.home):
-        yield warn(
-            CAPTURES,
-            "tables are mirrored, and the control store with their phases is in the home folder: if that is"
-            " lost, they are copied again",
-            "name a database in `control.connection` of the platform file",
-        )
+    """Name the captured tables that are in error, each with what to do."""
     for name in sorted(usable_captures(settings.home)):
         tables = list(table_views(settings, name, asks=False))
         for each in tables:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 
+from etl_assets.sources.captures.shared_states import CaptureStates
 from etl_assets.sources.captures.spool import KnownSpool
 from etl_assets.sources.captures.table_states import CapturedTableState
 
 
 class MemoryTableStates:
-    """Keeps states as `TableStates` says, for this process."""
+    """Keeps states as `TableStates` and `HomeStates` say, for this process."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], CapturedTableState] = {}
@@ -42,3 +43,15 @@ class MemoryTableStates:
                 return False
             self._found[key] = state
             return True
+
+    def refresh(self, capture: str, *, if_doubtful: bool = False) -> None:
+        """Do nothing: nobody else has these."""
+
+    def adopt(self, capture: str, states: CaptureStates) -> None:
+        """Have of a capture what was agreed on, and nothing else."""
+        with self._lock:
+            self._found = {key: state for key, state in self._found.items() if key[0] != capture}
+            self._found |= {(capture, name): state for name, state in states.tables.items()}
+            self._spools.pop(capture, None)
+            if states.spool is not None:
+                self._spools[capture] = states.spool

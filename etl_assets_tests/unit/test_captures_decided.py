@@ -17,10 +17,12 @@ from etl_assets.errors import CommitConflict, NotFound
 from etl_assets.pipelines.capture_spec import CaptureSpec
 from etl_assets.sources.captures.confirmation import TableProgress, confirmable
 from etl_assets.sources.captures.log_reader import CaptureReader
+from etl_assets.sources.captures.mirrored_states import MirroredTableStates
 from etl_assets.sources.captures.phases import FOLLOWING, TablePhase
 from etl_assets.sources.captures.spool import KnownSpool, Segment, Spool, SpoolState
 from etl_assets.sources.captures.table_retries import TableRetry
 from etl_assets.sources.captures.table_states import CapturedTableState, change_state
+from etl_assets.testing.memory_shared_states import MemorySharedStates
 from etl_assets.testing.memory_table_states import MemoryTableStates
 
 SHOP = CaptureSpec(
@@ -36,13 +38,15 @@ FILM = CapturedTableState(
 )
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "mirrored"])
 def states(request, tmp_path):
     if request.param == "memory":
         yield MemoryTableStates()
         return
     store = sqlite_store(tmp_path / "control.db")
-    yield StoredTableStates(store)
+    home, shared = StoredTableStates(store), MemorySharedStates()
+    mirrored = MirroredTableStates(home=home, shared=shared, folder=tmp_path)
+    yield home if request.param == "sqlite" else mirrored
     store.close()
 
 

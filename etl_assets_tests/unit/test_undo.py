@@ -416,6 +416,7 @@ def test_a_version_is_found_by_the_time_of_its_commit(domain):
         ("raw_events", 0, InputError, "acknowledged"),
         ("raw_events_exceptions", 0, InputError, "acknowledged"),
         ("effects", 0, InputError, "not undone by forgetting it"),
+        ("capture_states", 0, InputError, "an older state may lack what has happened to them"),
         ("replays", 0, InputError, "not undone by forgetting it"),
         ("normalized_orders_exceptions", 0, InputError, "belongs to the rows of normalized_orders"),
         ("customers", 0, NotFound, "has not been made yet"),

@@ -155,11 +155,13 @@ class KeptRows:
         partition: Their Delta partition.
         rows: The rows, without the partition columns.
         bounded: Columns that get bounds in the log: those that the original file had bounds of.
+        long: Columns of long texts, which get no bounds in the file: a few texts would be there five times.
     """
 
     partition: Mapping[str, str | None]
     rows: pa.Table
     bounded: tuple[str, ...] = ()
+    long: tuple[str, ...] = ()
 
     def write(self, folder: Path) -> StoredFile:
         """Write the rows into a table's folder. The file counts once a log entry names it."""
@@ -169,7 +171,8 @@ class KeptRows:
         parts = [folder_of(self.partition, self.partition)] if self.partition else []
         path = "/".join([*parts, f"part-kept-{uuid.uuid4()}.parquet"])
         sink = pa.BufferOutputStream()
-        pq.write_table(self.rows, sink)
+        short = [name for name in self.rows.column_names if name not in self.long]
+        pq.write_table(self.rows, sink, write_statistics=short if self.long else True)
         write_durably(folder / path, sink.getvalue().to_pybytes())
         written = (folder / path).stat()
         return StoredFile(

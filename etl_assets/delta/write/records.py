@@ -50,6 +50,7 @@ def commit_rows(
     removed: tuple[StoredFile, ...] = (),
     epoch: str | None = None,
     facts: Mapping[str, Any] = MappingProxyType({}),
+    long: tuple[str, ...] = (),
 ) -> tuple[StoredFile, ...]:
     """Commit rows, and the removal of files, as the version after the base. Call it under the table's lock.
 
@@ -60,6 +61,7 @@ def commit_rows(
         removed: Files to remove.
         epoch: The fence epoch that this was planned under; None for any.
         facts: Metrics to keep with the commit.
+        long: Columns of long texts.
 
     Returns:
         The files that hold the rows: one for each Delta partition.
@@ -85,7 +87,7 @@ def commit_rows(
                 by=place.epoch,
             )
         stamped = _stamped(table, place.path, base_version)
-        added.extend(kept.write(place.path) for kept in _by_partition(_contract(table), rows))
+        added.extend(kept.write(place.path) for kept in _by_partition(_contract(table), rows, long))
         entry = NewEntry(
             operation="WRITE",
             base_version=base_version,
@@ -139,7 +141,7 @@ def read_files(folder: Path, files: Iterable[StoredFile]) -> Iterator[dict[str, 
         yield from rows.to_pylist()
 
 
-def _by_partition(contract: TableContract, rows: Rows) -> Iterator[KeptRows]:
+def _by_partition(contract: TableContract, rows: Rows, long: tuple[str, ...]) -> Iterator[KeptRows]:
     import pyarrow as pa
 
     parts: dict[tuple[str | None, ...], list[Mapping[str, Any]]] = {}
@@ -150,6 +152,7 @@ def _by_partition(contract: TableContract, rows: Rows) -> Iterator[KeptRows]:
         yield KeptRows(
             partition=dict(zip(contract.delta_partition, values, strict=True)),
             rows=pa.Table.from_pylist([dict(row) for row in some], schema=schema),
+            long=long,
         )
 
 

@@ -27,7 +27,13 @@ if TYPE_CHECKING:
     from etl_assets.pipelines.postgres_cdc_spec import PostgresCdcSource
     from etl_assets.pipelines.spec import PipelineSpec
     from etl_assets.settings import Settings
+    from etl_assets.settings.domains import DomainSettings
+    from etl_assets.sources.captures.mirrored_states import HomeStates
+    from etl_assets.sources.captures.shared_states import SharedStates
     from etl_assets.sources.captures.table_states import TableStates
+
+_SPOOLS = "captured"
+"""Name of the folder with the spools of all captures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +44,18 @@ class _Store:
     by: tuple[int, object]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shared:
+    """What machines share in their failure domains, and by which process and domains it was opened."""
+
+    states: SharedStates
+    by: tuple[int, tuple[DomainSettings, ...]]
+
+
 _readers: dict[tuple[Path, str], CaptureReader] = {}
 _lock = threading.Lock()
 _stores: dict[Path, _Store] = {}
+_shared: dict[Path, _Shared] = {}
 _stores_lock = threading.Lock()
 
 
@@ -108,16 +123,21 @@ def close_readers(home: Path) -> None:
     with _stores_lock:
         if (opened := _stores.pop(home, None)) is not None:
             opened.store.close()
+        _shared.pop(home, None)
 
 
 def table_states(settings: Settings) -> TableStates:
-    """Return the store of the states of captured tables. A process opens a server's database once."""
+    """Return the store of the states of captured tables. A process opens a server's database once.
+
+    With several failure domains and the control store in the home folder, the domains have them too.
+    """
     from etl_assets.control.capture_tables import StoredTableStates
     from etl_assets.control.store import open_store
 
     name = settings.control.connection
     if name is None:
-        return StoredTableStates(open_store(settings))
+        home = StoredTableStates(open_store(settings))
+        return home if len(settings.domains) == 1 else _mirrored(home, settings)
     opened = (os.getpid(), settings.connections.get(name))
     with _stores_lock:
         found = _stores.get(settings.home)
@@ -126,9 +146,21 @@ def table_states(settings: Settings) -> TableStates:
     return StoredTableStates(found.store)
 
 
+def _mirrored(home: HomeStates, settings: Settings) -> TableStates:
+    from etl_assets.sources.captures.mirrored_states import MirroredTableStates
+    from etl_assets.sources.captures.states_table import StatesTable
+
+    opened = (os.getpid(), tuple(settings.domains))
+    with _stores_lock:
+        found = _shared.get(settings.home)
+        if found is None or found.by != opened:
+            found = _shared[settings.home] = _Shared(states=StatesTable(settings.placement), by=opened)
+    return MirroredTableStates(home=home, shared=found.states, folder=settings.home / _SPOOLS)
+
+
 def spool_folder(home: Path, capture: str) -> Path:
     """Return the folder of a capture's spool."""
-    return home / "captured" / capture
+    return home / _SPOOLS / capture
 
 
 def _server(capture: CaptureSpec, settings: Settings, *, application: str = "") -> LogServer:

@@ -24,11 +24,11 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from etl_assets.delta.log.durability import write_durably
 from etl_assets.delta.write.lock import POLL_SECONDS, locked
@@ -92,6 +92,17 @@ class KnownSpool:
     system: str = ""
     timeline: int = 0
     publication: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return asdict(self)
+
+    @staticmethod
+    def of(found: Mapping[str, Any]) -> KnownSpool:
+        """Return the spool of its JSON. What a later release has added is left out."""
+        return KnownSpool(
+            **{each.name: found[each.name] for each in fields(KnownSpool) if each.name in found}
+        )
 
 
 @dataclass(slots=True, kw_only=True)

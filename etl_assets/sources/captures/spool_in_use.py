@@ -1,4 +1,4 @@
-"""Which spool a capture's tables are served from. The control store names it, and each home folder has one.
+"""Which spool a capture's tables are served from. The states' store names it, and each home folder has one.
 
 A machine that takes over has another home folder. Two readers with a spool each could leave changes out: one
 does not know yet what the other has taken up. So the one that starts last reads, from a spool that it begins
@@ -13,7 +13,8 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from etl_assets.errors import SourceRefused, SourceUnavailable
+from etl_assets.errors import SourceRefused
+from etl_assets.sources.captures.shared_states import is_read_elsewhere
 from etl_assets.sources.captures.spool import KnownSpool, Spool, SpoolState
 from etl_assets.sources.captures.table_states import CapturedTableState, TableStates
 from etl_assets.sources.postgres_cdc.log_server import LogServer
@@ -38,6 +39,8 @@ class SpoolInUse:
     server: LogServer
     has_read: bool = False
     _known: KnownSpool | None = field(default=None, init=False)
+    _session: object = field(default="", init=False, repr=False)
+    """The session in which it was last looked at what other machines have stored."""
 
     @property
     def id(self) -> str:
@@ -49,15 +52,22 @@ class SpoolInUse:
 
         Raises:
             SourceUnavailable: this process has read the log, and another home folder has it now.
+            QuorumUnavailable: too few failure domains answer to know, where they keep it.
         """
+        # A machine that takes over ends this session, and may have done so.
+        session = self.server.session
+        self.states.refresh(self.capture, if_doubtful=session is self._session)
+        self._session = session
         found, self._known = self.spool.state(), self.states.spool(self.capture)
         if found is not None and found.id == self.id:
             return found
         if found is not None and self.has_read:
-            raise self._is_taken_over()
+            raise is_read_elsewhere(self.capture)
         # A process that was stopped in the middle of a look would go on with it: its session ends.
         self.server.end_sessions_of_others()
         self._put(replace(self._known or KnownSpool(id=""), id=uuid.uuid4().hex))
+        # A session that was opened again meanwhile may have looked before that.
+        self.server.end_sessions_of_others()
         return None
 
     def read_before(self, tables: Iterable[CapturedTableState]) -> SpoolState | None:
@@ -114,13 +124,5 @@ class SpoolInUse:
         if spool == self._known:
             return
         if not self.states.put_spool(self.capture, self._known, spool):
-            raise self._is_taken_over()
+            raise is_read_elsewhere(self.capture)
         self._known = spool
-
-    def _is_taken_over(self) -> SourceUnavailable:
-        return SourceUnavailable(
-            f"another home folder reads the log of the capture {self.capture} now",
-            fix="end the platform there or here: one home folder reads a capture, the one whose worker was"
-            " started last",
-            source=self.capture,
-        )

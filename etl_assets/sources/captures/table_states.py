@@ -267,6 +267,19 @@ class TableStates(Protocol):
         """
         ...
 
+    def refresh(self, capture: str, *, if_doubtful: bool = False) -> None:
+        """Take up what other machines have stored, for a store that has a copy of what they share.
+
+        Until then such a store may say what was so before another machine took over. What it is asked to
+        store is compared with what they share.
+
+        Args:
+            capture: The capture.
+            if_doubtful: Only if a process of this home folder does not know, or died before it could say,
+                whether a change was stored.
+        """
+        ...
+
 
 def time_text(seconds: float) -> str:
     """Return a time in seconds since 1970 as ISO text, in UTC."""
