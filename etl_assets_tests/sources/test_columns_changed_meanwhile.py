@@ -5,7 +5,7 @@ the log, each change with the columns that the table had then.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -68,7 +68,7 @@ def shop(postgres_server, tmp_path, request) -> Iterator[Captured]:
 
 
 @contextmanager
-def working(shop: Captured) -> Iterator[Running]:
+def working(shop: Captured) -> Generator[Running]:
     """Let a worker work during a block, and end it as an operator does."""
     worker = shop.home.start("worker")
     try:
