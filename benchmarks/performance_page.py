@@ -63,7 +63,17 @@ TARGETS = (
     Target(work="A query over PostgreSQL into Delta tables, beside COPY and an append", case="sql_to_delta"),
     Target(work="... into a table of PostgreSQL, beside psql's COPY and upsert", case="sql_to_postgres"),
     Target(work="150,000 changes of PostgreSQL's log decoded on one core", case="cdc"),
-    Target(work="A table copied by PostgreSQL's log, then a fifth of its rows updated", case="cdc_table"),
+    Target(
+        work="A table copied by PostgreSQL's log, then a fifth of its rows updated",
+        case="cdc_table",
+        metrics="(copy|apply)_.*",
+    ),
+    Target(
+        work="... the updates beside decoding by the server, supabase/etl and one MERGE",
+        case="cdc_table",
+        metrics="parts_.*",
+    ),
+    Target(work="Two captured tables copied at once, beside one after the other", case="cdc_copies"),
     Target(work="1,000 changes a second from PostgreSQL's log to four tables", case="cdc_latency"),
     Target(work="A worker that follows 100 idle tables by PostgreSQL's log", case="captures_idle"),
     Target(work="100,000 rows of a table into a search index, beside the engine", case="search"),

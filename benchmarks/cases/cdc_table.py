@@ -2,6 +2,10 @@
 
 The copy beside a bare COPY into Arrow and an append by delta-rs; the updates beside dlt's incremental merge,
 which finds the changed rows by an indexed time. Both begin with the same rows and make the same updates.
+
+The updates also beside the sum of what others take for their parts: PostgreSQL for decoding its log,
+supabase/etl for reading it into nothing, and Delta for one MERGE of the changed rows, in a session that has
+merged before.
 """
 
 from __future__ import annotations
@@ -14,13 +18,17 @@ from benchmarks.measure import Measured, empty_folder, interleaved, median, run_
 from benchmarks.options import Options, script_environment
 from benchmarks.peers import Peer, python_of
 from benchmarks.report import Figure, figure
-from benchmarks.scripts import dlt_merge, sql_to_delta_by_hand
+from benchmarks.scripts import dlt_merge, log_and_merge_by_hand, sql_to_delta_by_hand
 from benchmarks.scripts.cdc_by_platform import APPLIED, CHANGED, COPIED, WARM
 from benchmarks.sql_database import COLUMNS, QUERY, SalesDatabase, sales_database, spark_of
 
 CASE = "cdc_table"
-COPY_TARGET, APPLY_TARGET = 2.0, 0.25
-OURS, BY_HAND, DLT = "platform", "by hand", "dlt"
+COPY_TARGET, APPLY_TARGET, PARTS_TARGET = 2.0, 0.25, 1.5
+OURS, BY_HAND, DLT, PARTS = "platform", "by hand", "dlt", "decoding and one MERGE"
+SUPABASE_SECONDS = {"wall": 2.3 / 200_000, "cpu": 1.15 / 200_000}
+"""What supabase/etl takes for an update of the log, with a destination that drops it: the best of some runs
+of 200,000 updates on a machine with two cores, measured once. Its wall time has the server's decoding in it.
+"""
 _EVERY = 5
 _SLOT = "sale"
 
@@ -34,10 +42,11 @@ def run(options: Options) -> list[Figure]:
             OURS: lambda: _ours(options, database, work),
             BY_HAND: lambda: _by_hand(options, database, work),
             DLT: lambda: _dlt(options, python, database, work),
+            PARTS: lambda: _parts(options, database, work),
         }
         measured = interleaved(options.runs, sides)
     shutil.rmtree(work, ignore_errors=True)
-    return _figures(measured)
+    return [*_figures(measured), *_parts_figures(measured, options.events // _EVERY)]
 
 
 def _ours(options: Options, database: SalesDatabase, work: Path) -> Measured:
@@ -69,9 +78,8 @@ def _ours(options: Options, database: SalesDatabase, work: Path) -> Measured:
         {**script_environment(), **database.environment},
         servers=[database.server],
     )
-    cents = _execute(database, "SELECT (sum(amount) * 100)::bigint FROM sale")
     _execute(database, f"SELECT pg_drop_replication_slot('{_SLOT}')")
-    return _whole(measured, {"rows": options.events, "cents": cents})
+    return _whole(measured, {"rows": options.events, "cents": _cents(database)})
 
 
 def _by_hand(options: Options, database: SalesDatabase, work: Path) -> Measured:
@@ -103,6 +111,25 @@ def _dlt(options: Options, python: str, database: SalesDatabase, work: Path) -> 
     return _whole(measured, {"rows": options.events})
 
 
+def _parts(options: Options, database: SalesDatabase, work: Path) -> Measured:
+    _begin_again(database)
+    measured = run_script(
+        "log_and_merge_by_hand",
+        {
+            "folder": str(empty_folder(work / "parts")),
+            "address": database.address,
+            "query": QUERY,
+            "rows": options.events,
+            "every": _EVERY,
+            "spark": spark_of(options, work / "scratch"),
+        },
+        {**script_environment(), **database.environment},
+        servers=[database.server],
+    )
+    expected = {"updates": options.events // _EVERY, "rows": options.events, "cents": _cents(database)}
+    return _whole(measured, expected)
+
+
 def _begin_again(database: SalesDatabase) -> None:
     """Give all rows their first times again, so that the next updates have the newest ones."""
     _execute(
@@ -111,6 +138,10 @@ def _begin_again(database: SalesDatabase) -> None:
         f" WHERE sale_id % {_EVERY} = 0",
     )
     _execute(database, "VACUUM ANALYZE sale")
+
+
+def _cents(database: SalesDatabase) -> int | None:
+    return _execute(database, "SELECT (sum(amount) * 100)::bigint FROM sale")
 
 
 def _execute(database: SalesDatabase, statement: str) -> int | None:
@@ -144,4 +175,23 @@ def _figures(measured: dict[str, list[Measured]]) -> list[Figure]:
             )
             wanted = target if kind == "wall" else None
             found.append(figure(CASE, f"{name}_{kind}_seconds", ours, theirs, load=load, target=wanted))
+    return found
+
+
+def _parts_figures(measured: dict[str, list[Measured]], updates: int) -> list[Figure]:
+    parts, ours = measured[PARTS], measured[OURS]
+    load = median([*parts, *ours], lambda run: run.load)
+    marks = log_and_merge_by_hand
+    found = []
+    for kind, of in (("cpu", Measured.cpu_seconds), ("wall", Measured.wall_seconds)):
+        decoded = median(parts, lambda run, of=of: of(run, marks.DECODED, marks.CHANGED))
+        merged = median(parts, lambda run, of=of: of(run, marks.MERGED, marks.TAKEN))
+        applied = median(ours, lambda run, of=of: of(run, APPLIED, CHANGED))
+        together = decoded + SUPABASE_SECONDS[kind] * updates + merged
+        wanted = PARTS_TARGET if kind == "wall" else None
+        found += [
+            figure(CASE, f"parts_{kind}_seconds", applied, together, load=load, target=wanted),
+            figure(CASE, f"server_decodes_{kind}_seconds", decoded, load=load),
+            figure(CASE, f"one_merge_{kind}_seconds", merged, load=load),
+        ]
     return found

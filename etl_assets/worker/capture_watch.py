@@ -6,6 +6,7 @@ Belongs here: when to look, and what people are told. Does not belong here: look
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -17,6 +18,10 @@ from etl_assets.steps.step import logger
 
 if TYPE_CHECKING:
     from etl_assets.settings import Settings
+
+
+FIRST_LOOK_SECONDS = 15.0
+"""How long the first look is waited for: a server that does not answer keeps other pipelines no longer."""
 
 
 class CaptureWatch:
@@ -38,6 +43,7 @@ class CaptureWatch:
         self._settings, self._alert, self._clock = settings, alert, clock
         self._next: dict[str, float] = {}
         self._told: dict[str, str] = {}
+        self._has_looked = threading.Event()
 
     def look(self) -> None:
         """Look for tables of the captures whose time has come. An error is told once, and tried again."""
@@ -55,6 +61,16 @@ class CaptureWatch:
                     logger.error("capture %s: %s", name, text)
                     self._alert({"partition": "", "step": f"capture {name}", "error": text[:2_000]})
                 self._told[name] = text
+        self._has_looked.set()
+
+    def wait(self) -> None:
+        """Wait for the first look, if there are captures.
+
+        Columns that have changed while no worker ran are known by then. Values that a column takes since it
+        became wider would be dead letters otherwise.
+        """
+        if usable_captures(self._settings.home):
+            self._has_looked.wait(FIRST_LOOK_SECONDS)
 
     def _discover(self, name: str) -> None:
         from etl_assets.captures import discover, states_of

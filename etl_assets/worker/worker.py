@@ -128,6 +128,7 @@ class Worker:
         """
         with lease(self._settings.home) as held, interrupted_by(signal.SIGTERM, signal.SIGINT):
             threads: list[threading.Thread] = []
+            captures = CaptureWatch(self._settings, self._failures.alert)
             try:
                 self._runs.look()  # before anything is worked on
                 self._sessions["path"]()
@@ -137,10 +138,11 @@ class Worker:
                     self._started("schedules", self._schedules.look, LOOK_SECONDS),
                     self._started("derived", self._bring_up_to_date, self._pace.derived_interval_seconds),
                     self._started("sinks", self._deliveries.look, self._pace.batch_interval_seconds),
-                    self._started("captures", CaptureWatch(self._settings, self._failures.alert).look, 1.0),
+                    self._started("captures", captures.look, 1.0),
                     self._started("resting", RestWatch(self._settings, self._turns).look, 1.0),
                     self._started("reports", self._reports.tell, self._pace.report_interval_seconds),
                 ]
+                captures.wait()
                 self._give_turns()
                 for name, copies in thread_names(self._pace.parallel, self._pace.parallel_copies).items():
                     take_turn = partial(self._take_turn, self._crew(name, held.alive), held, copies)
