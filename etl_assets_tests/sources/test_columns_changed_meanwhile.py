@@ -95,11 +95,12 @@ def rows(shop: Captured, spark: Any, *columns: str) -> dict[Any, Any]:
     return held
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "shop",
     [
         pytest.param({"keep_records": False}, id="direct"),
-        pytest.param({"keep_records": True}, id="records", marks=pytest.mark.full),
+        pytest.param({"keep_records": True}, id="records"),
     ],
     indirect=True,
 )

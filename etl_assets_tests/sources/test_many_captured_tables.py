@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from etl_assets.cli.main import cli
 from etl_assets.errors import SourceRefused
 from etl_assets.sources.captures import discovery
+from etl_assets.sources.captures.connect import close_readers
 from etl_assets_tests.sources.captured import Captured
 
 _SIZES = (0, 1, 7, 40, 400, 3_000)
@@ -100,6 +101,9 @@ def test_a_worker_that_is_killed_while_it_copies_two_tables_completes_both_once(
     shop.make_tables("film", "actor", rows=30_000)
     shop.declare(max_batch_records=4_000, look_interval_seconds=0.5)
     shop.discover()
+    close_readers(
+        shop.home.path
+    )  # the worker begins the spool, and ends sessions of others that read the log
     environment = {**os.environ, "ETL_ASSETS_HOME": str(shop.home.path)}
     command = [sys.executable, "-m", "etl_assets.cli.main", "worker"]
     with (shop.home.path / "worker.log").open("ab") as log:
