@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -164,7 +165,12 @@ def _copy_again(settings: Settings, reader: CaptureReader, table: str) -> Captur
         spool = reader.spool.state()
         since = 0 if spool is None else spool.end_lsn
         # The state comes first: a table whose changes are gone must never look as if it had them all.
-        change_state(reader.states, name, state.table, lambda each: each.copied_again(since))
+        change_state(
+            reader.states,
+            name,
+            state.table,
+            lambda each: replace(each.copied_again(since), source_columns=()),
+        )
         reader.spool.remove(state.pipeline, until_lsn=since)
         with suppress(SourceUnavailable, SourceRefused):  # another discovery comes before the copy
             discover(settings, name)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from etl_assets.captures import roll_back
-from etl_assets.errors import SourceSchemaChanged
+from etl_assets.errors import SourceSchemaChanged, SourceUnavailable
+from etl_assets.sources.captures.discovery import Discovery
 from etl_assets_tests.sources.captured import CAPTURE, Captured, step_of
 from etl_assets_tests.sources.topics import today
 
@@ -220,3 +221,22 @@ def test_a_type_never_becomes_narrower(shop, spark):
     shop.ingest("film")
     shop.load("film", spark)
     assert rows(shop, "title", "n") == shop.source("film")
+
+
+def test_a_copy_that_is_asked_for_while_the_server_is_away_waits_for_the_columns(shop, monkeypatch):
+    followed(shop, "reject", "film")
+    shop.execute("ALTER TABLE film ADD note int DEFAULT 5", "UPDATE film SET note = 4 WHERE id = 2")
+    refused(shop)
+    shop.discover()
+
+    def away(*arguments: Any) -> None:
+        raise SourceUnavailable("the server is away", fix="wait")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Discovery, "run", away)
+        roll_back(shop.settings, CAPTURE, "public.film", copies=True)
+    shop.ingest("film")
+    assert shop.phases() == {"film": "init"}
+    shop.discover()
+    shop.settle("film")
+    assert {each["id"]: each["note"] for each in shop.records("film")[-3:]} == {1: 5, 2: 4, 3: 5}

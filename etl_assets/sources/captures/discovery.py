@@ -119,7 +119,7 @@ class Discovery:
         """Return whether nothing has changed that a discovery looks at, so that it would find nothing.
 
         Errors may end without a change of the catalog, and so may rights: the tables are then described.
-        Before a copy they are, because it takes columns that were not followed.
+        So are those that an operator has copied again: the copy takes columns that were not followed.
         """
         if self.reader.described is None:
             return False
@@ -128,8 +128,7 @@ class Discovery:
         if before != mark or not times:
             return False
         states = self.reader.states.of_capture(self.reader.capture.name)
-        waiting = (TablePhase.INIT, TablePhase.ERRORED)
-        return bool(states) and all(each.phase not in waiting for each in states)
+        return bool(states) and all(each.error is None and each.source_columns != () for each in states)
 
     def _expect_foreign(self, matched: Mapping[str, int]) -> None:
         if own := sorted(each for each in matched if each.partition(".")[2] in self.own_tables):

@@ -68,7 +68,8 @@ class CapturedTableState:
         declaration: The generated declaration; empty until one could be made.
         partitions: Marks of its partitions; None: they were not looked at.
         membership: Marks of its membership in the publication; None: they were not looked at.
-        source_columns: Marks of the source's columns that the declaration is of; None: they were not noted.
+        source_columns: Marks of the source's columns that the declaration is of; empty: the next discovery
+            has to look at them, before the copy; None: they were not noted.
         attempts: Attempts in a row that failed, of an error that is tried again after a pause.
     """
 
