@@ -6,6 +6,7 @@ reading the log (`sources/captures/`).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -15,9 +16,16 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from etl_assets.delta.log.durability import write_durably
-from etl_assets.errors import SourceRefused, SourceUnavailable, StorageFailed, TransitionRefused
+from etl_assets.errors import (
+    EtlAssetsError,
+    SourceRefused,
+    SourceUnavailable,
+    StorageFailed,
+    TransitionRefused,
+)
 from etl_assets.pipelines.capture_files import find_capture, read_captures, usable_captures
 from etl_assets.pipelines.captured_declarations import captured_declaration, captured_path
+from etl_assets.pipelines.origin import DeclarationOrigin
 from etl_assets.sources.captures.connect import capture_reader, table_states
 from etl_assets.sources.captures.discovery import Discovery, FoundTables
 from etl_assets.sources.captures.table_retries import TableRetry
@@ -27,6 +35,8 @@ from etl_assets.sources.captures.table_view import TableView, lag_seconds
 if TYPE_CHECKING:
     from etl_assets.settings import Settings
     from etl_assets.sources.captures.log_reader import CaptureReader
+
+logger = logging.getLogger(__name__)
 
 
 def discover(settings: Settings, name: str) -> FoundTables:
@@ -120,13 +130,24 @@ def table_views(
 def captured_tables(settings: Settings, pipelines: Collection[str] | None = None) -> dict[str, TableView]:
     """Return the tables of captures by the names of their pipelines, all or some. No server is asked.
 
-    Raises:
-        ControlStoreUnavailable: the control store does not answer. Without captures it is not asked.
+    Tables without a pipeline are left out, such as those whose name another pipeline has. So are those of a
+    capture that cannot be read now, which is logged: others are shown without them.
     """
-    if not usable_captures(settings.home):
-        return {}
-    views = table_views(settings, asks=False, pipelines=pipelines)
-    return {view.state.pipeline: view for view in views}
+    own = {
+        each.name
+        for each in settings.installed().files
+        if each.origin is DeclarationOrigin.CAPTURE and each.spec is not None
+    }
+    wanted = own if pipelines is None else own.intersection(pipelines)
+    found: dict[str, TableView] = {}
+    for name in sorted(usable_captures(settings.home)) if wanted else ():
+        try:
+            views = list(table_views(settings, name, asks=False, pipelines=wanted))
+        except (EtlAssetsError, OSError, ValueError) as error:
+            logger.warning("the tables of the capture %s cannot be shown now: %s", name, error)
+        else:
+            found |= {view.state.pipeline: view for view in views}
+    return found
 
 
 def roll_back(settings: Settings, name: str, table: str, *, copies: bool = False) -> CapturedTableState:

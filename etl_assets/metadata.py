@@ -149,14 +149,10 @@ def _captured_metadata(table: Table, settings: Settings | None) -> dict[str, Any
     """Return what is known of a table as one of a capture; nothing of other tables."""
     from etl_assets.captures import captured_tables
 
-    if settings is None or table.contract is None:
+    pipeline = table.domain.catalog.pipeline_of(table.name)
+    if settings is None or pipeline is None or table.name not in (pipeline.name, f"{pipeline.name}_source"):
         return {}
-    name = table.name.removesuffix("_source")
-    try:
-        view = captured_tables(settings, (name,)).get(name)
-    except (EtlAssetsError, OSError) as error:
-        logger.warning("the state of %s in its capture cannot be told now: %s", table.name, error)
-        return {}
+    view = captured_tables(settings, (pipeline.name,)).get(pipeline.name)
     return {} if view is None else capture_metadata(view)
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from etl_assets.delta.replicated.replication import Replication
     from etl_assets.observability.table_states import TableState
     from etl_assets.placement.domains import FailureDomain
-    from etl_assets.settings import Settings
-    from etl_assets.sources.captures.table_view import TableView
 
 
 @click.group(
@@ -49,12 +47,13 @@ def tables(context: click.Context, as_json: bool) -> None:
     """
     if context.invoked_subcommand is not None:
         return
+    from etl_assets.captures import captured_tables
     from etl_assets.observability.table_states import table_states
     from etl_assets.settings import load_installation
 
     settings = load_installation()
     reader = settings.placement().reader()
-    states = table_states(reader, dt.datetime.now(dt.UTC), captured=_captured(settings))
+    states = table_states(reader, dt.datetime.now(dt.UTC), captured=captured_tables(settings))
     if as_json:
         click.echo(json.dumps([state.as_json() for state in states]))
     else:
@@ -276,18 +275,6 @@ def _show(states: list[TableState]) -> None:
         )
     for root in dict.fromkeys(state.root for state in states):
         click.echo(f"Tables: {root}   their uris: etl-assets tables --json")
-
-
-def _captured(settings: Settings) -> Mapping[str, TableView]:
-    """Return the captured tables; none while the control store does not answer, which is said."""
-    from etl_assets.captures import captured_tables
-    from etl_assets.errors import ControlStoreUnavailable
-
-    try:
-        return captured_tables(settings)
-    except ControlStoreUnavailable as error:
-        click.echo(f"the phases of captured tables are not known: {error}", err=True)
-        return {}
 
 
 def _in_short(cursor: Mapping[str, int]) -> Iterator[str]:

@@ -30,24 +30,31 @@ class CapturedPhases:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._told: dict[str, object] | None = None
+        self._told: dict[str, object] = {}
+        self._unknown: object = _QUIET
 
     def news(self) -> Iterator[dg.AssetObservation]:
         """Yield an observation of each table with another phase or error than at the last call.
 
         The first call tells of the tables that are not `ready`: a worker that was started again says nothing
-        of a hundred others. While the control store does not answer, nothing is known to have changed.
+        of a hundred others. What cannot be read now is told of later. A table without a pipeline has no
+        asset, and is not told of.
         """
         from etl_assets.captures import captured_tables, states_of
 
         try:
-            found = {each.pipeline: _mark(each) for each in states_of(self._settings)}
-            before, self._told = self._told, found
-            news = [name for name in found if found[name] != (_QUIET if before is None else before.get(name))]
-            views = captured_tables(self._settings, news) if news else {}
+            marks = {each.pipeline: _mark(each) for each in states_of(self._settings)}
         except (EtlAssetsError, OSError) as error:
             logger.warning("the states of captured tables cannot be read: %s", error)
             return
+        changed = [name for name, mark in marks.items() if mark != self._told.get(name, self._unknown)]
+        views = captured_tables(self._settings, changed) if changed else {}
+        for name, mark in marks.items():
+            if name in views:
+                self._told[name] = _mark(views[name].state)
+            elif name not in changed:
+                self._told[name] = mark
+        self._unknown = None
         for name, view in views.items():
             yield dg.AssetObservation(name, metadata=capture_metadata(view))
 
@@ -56,6 +63,8 @@ _QUIET = TablePhase.READY.value
 
 
 def _mark(state: CapturedTableState) -> object:
-    """Return what is the same for as long as nothing has to be told: the next attempt of an error is not."""
-    error = state.error
-    return state.phase.value if error is None else (error.reason, error.solution, error.retry)
+    """Return what is the same for as long as nothing has to be told; each attempt of an error is something."""
+    error, attempts = state.error, state.attempts
+    if error is None:
+        return state.phase.value
+    return error.reason, error.solution, error.retry, 0 if attempts is None else attempts.number

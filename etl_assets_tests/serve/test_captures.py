@@ -14,7 +14,7 @@ from etl_assets.sources.captures.table_retries import TableRetry
 from etl_assets.sources.captures.table_states import CapturedTableState
 from etl_assets.sources.captures.table_view import TableView
 from etl_assets_tests.serve.rest_calls import RestClient, new_service
-from etl_assets_tests.serve.server_process import write_installation
+from etl_assets_tests.serve.server_process import PIPELINE, write_installation
 
 PATH = "/v1/captures/shop/tables"
 
@@ -99,3 +99,21 @@ def test_an_error_says_what_ends_it_after_the_solution(service):
     timed = state.failed("no key", "add one", TableRetry.TIMED)
     line = TableView(state=timed, committed_lsn=0, lag_bytes=None, lag_seconds=0.0).line()
     assert "then (timed): by itself, at the next discovery; at once: etl-assets cdc discover shop" in line
+
+
+def test_a_table_without_a_pipeline_is_not_shown_with_another_pipeline_of_its_name(service):
+    refused = CapturedTableState(
+        capture="shop", table="public.ratings", pipeline=PIPELINE, oid=3, version=1, keys=("id",)
+    )
+    assert table_states(load_settings()).put(refused.failed("the name is taken", "exclude it"))
+    answer = RestClient(service, scopes=["read"]).get(f"/v1/pipelines/{PIPELINE}/tables")
+    assert [each["captured"] for each in answer.json()["data"]] == [None] * 4
+
+
+def test_other_tables_are_listed_while_the_states_of_captures_cannot_be_read(service, monkeypatch):
+    def away(self, capture):
+        raise ControlStoreUnavailable("it does not answer", fix="start it", store="s")
+
+    monkeypatch.setattr("etl_assets.control.capture_tables.StoredTableStates.of_capture", away)
+    answer = RestClient(service, scopes=["read"]).get(f"/v1/pipelines/{PIPELINE}/tables")
+    assert answer.status_code == 200, answer.text

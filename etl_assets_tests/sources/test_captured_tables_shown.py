@@ -10,6 +10,7 @@ import dagster as dg
 import pytest
 
 from etl_assets.captures import roll_back
+from etl_assets.errors import ControlStoreUnavailable
 from etl_assets.instance import open_instance
 from etl_assets.metadata import run_metadata
 from etl_assets.steps.placing import place
@@ -90,3 +91,44 @@ def test_the_list_of_tables_has_their_phases(shop):
     assert captured["shop_film"]["phase"] == "ready"
     assert captured["shop_actor"]["phase"] == "init"
     assert captured["shop_film_source"] is None
+
+
+def test_names_that_end_like_tables_of_records_are_told_apart(postgres_server, tmp_path):
+    shop = Captured.create(postgres_server, tmp_path, keep_records=False)
+    shop.make_tables("data", "data_source")
+    shop.discover()
+    report = shop.ingest("data_source")
+    table = platform_table("shop_data_source", place(shop.settings.placement(), "shop_data_source"))
+    shown = run_metadata(table, report, settings=shop.settings)
+    shop.close()
+    assert shown["capture/table"] == "shop: public.data_source"
+
+
+def test_what_cannot_be_read_once_is_told_later(shop, monkeypatch):
+    phases = CapturedPhases(shop.settings)
+
+    def away(*_, **__):
+        raise ControlStoreUnavailable("it does not answer", fix="start it", store="s")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("etl_assets.captures.table_views", away)
+        assert list(phases.news()) == []
+    assert {each.asset_key.to_user_string() for each in phases.news()} == {"shop_film", "shop_actor"}
+    assert list(phases.news()) == []
+
+
+def test_a_table_without_a_pipeline_makes_no_asset(shop):
+    shop.execute("CREATE TABLE nokey (a int)")
+    shop.discover()
+    assert shop.phases()["nokey"] == "errored"
+    told = {each.asset_key.to_user_string() for each in CapturedPhases(shop.settings).news()}
+    assert told == {"shop_film", "shop_actor"}
+
+
+def test_a_capture_that_cannot_be_read_does_not_take_the_list_of_tables_away(shop):
+    shop.look()
+    (shop.home.path / "captured" / CAPTURE / "spool.json").write_text("{", "utf-8")
+    done = shop.home.call("tables", "--json")
+    assert done.code == 0, str(done)
+    assert "the tables of the capture shop cannot be shown now" in done.err
+    assert {each["captured"] for each in json.loads(done.out)} == {None}
