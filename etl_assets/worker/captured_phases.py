@@ -63,7 +63,7 @@ _QUIET = TablePhase.READY.value
 
 
 def _mark(state: CapturedTableState) -> object:
-    """Return what is the same for as long as nothing has to be told; each attempt of an error is something."""
+    """Return what is the same for as long as nothing has to be told. Each attempt of an error is."""
     error, attempts = state.error, state.attempts
     if error is None:
         return state.phase.value
