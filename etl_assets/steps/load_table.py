@@ -33,6 +33,7 @@ from etl_assets.errors import RowsRefused
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.pipelines.declared import OFFSET, DeclaredTables
 from etl_assets.pipelines.log_changes import log_of
+from etl_assets.pipelines.postgres_cdc_spec import PostgresCdcSource
 from etl_assets.steps.apply_changes import Tombstones
 from etl_assets.steps.changes import read_new_rows
 from etl_assets.steps.declared_table import expect_declared
@@ -197,7 +198,7 @@ class _Load:
                 self.context.spark,
                 self.table,
                 base_version=base,
-                rows_go=bool(last.figures.get("truncates", 0)),
+                rows_go=self._is_emptied(last),
                 wait_seconds=self.context.lock_wait_seconds,
             )
         # 3. Commit the rejects before the rows, so that no record is lost by a kill in between.
@@ -237,6 +238,14 @@ class _Load:
                 *notes_of(self.table.name, self.facts),
             ),
         )
+
+    def _is_emptied(self, staged: StagedLoad) -> bool:
+        """Return whether the changes remove all rows that the table has.
+
+        Only PostgreSQL's log has truncates in their order: elsewhere one may be late, and older than rows.
+        """
+        in_order = isinstance(self.tables.spec.source, PostgresCdcSource)
+        return in_order and bool(staged.figures.get("truncates", 0))
 
     def _stage(self) -> tuple[list[StagedLoad], tuple[frozenset[int], ...]]:
         """Return the stages, and for each those whose rows its rows are made from."""

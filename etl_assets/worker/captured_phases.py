@@ -2,7 +2,7 @@
 
 A table in error makes no materialization, so its reason and solution would be seen nowhere in the UI.
 
-Belongs here: when a table is told of. Does not belong here: what is told (`metadata.py`), and sending it
+Belongs here: when a table is reported. Does not belong here: what is reported (`metadata.py`), and sending it
 (`reports.py`).
 """
 
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class CapturedPhases:
-    """Compares the states of captured tables with what was told of them last, in one thread."""
+    """Compares the states of captured tables with those that were reported last, in one thread."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -36,9 +36,9 @@ class CapturedPhases:
     def news(self) -> Iterator[dg.AssetObservation]:
         """Yield an observation of each table with another phase or error than at the last call.
 
-        The first call tells of the tables that are not `ready`: a worker that was started again says nothing
-        of a hundred others. What cannot be read now is told of later. A table without a pipeline has no
-        asset, and is not told of.
+        The first call leaves out the tables that are `ready`: a worker that was started again does not report
+        a hundred of them. What cannot be read now is reported later. A table without a pipeline has no
+        asset, and is not reported.
         """
         from etl_assets.captures import captured_tables, states_of
 

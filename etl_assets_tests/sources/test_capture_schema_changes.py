@@ -7,9 +7,12 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from etl_assets.captures import roll_back
 from etl_assets.errors import SourceSchemaChanged, SourceUnavailable
+from etl_assets.failpoints import Failpoint
+from etl_assets.sources.captures.connect import close_readers
 from etl_assets.sources.captures.discovery import Discovery
 from etl_assets_tests.sources.captured import CAPTURE, Captured, step_of
 from etl_assets_tests.sources.topics import today
@@ -240,3 +243,25 @@ def test_a_copy_that_is_asked_for_while_the_server_is_away_waits_for_the_columns
     shop.discover()
     shop.settle("film")
     assert {each["id"]: each["note"] for each in shop.records("film")[-3:]} == {1: 5, 2: 4, 3: 5}
+
+
+@pytest.mark.kill
+@pytest.mark.parametrize("fixture", ["shop", "direct"])
+def test_a_run_killed_when_the_rows_of_a_former_type_were_removed_is_completed_by_the_next(request, fixture):
+    shop: Captured = request.getfixturevalue(fixture)
+    followed(shop, "widen", "film")
+    if shop.keeps_records:
+        shop.load("film")
+    version = DeltaTable(str(shop.home.folder("shop_film"))).version()
+    shop.execute("ALTER TABLE film ALTER n TYPE text", "UPDATE film SET n = 'many' WHERE id = 2")
+    roll_back(shop.settings, CAPTURE, "public.film", copies=True)
+    close_readers(shop.home.path)
+    failpoint = f"{Failpoint.TABLE_AFTER_COMMIT}@shop_film"
+    done = shop.home.call("run", failpoint=failpoint)
+    assert done.code != 0, done
+    assert DeltaTable(str(shop.home.folder("shop_film"))).version() == version + 1
+    assert rows(shop, "title", "n") == {}  # it died with the first of its commits
+    for _ in range(2):
+        done = shop.home.call("run")
+        assert done.code == 0, done
+    assert rows(shop, "title", "n") == shop.source("film")

@@ -99,6 +99,15 @@ def test_a_truncate_removes_what_is_older_and_makes_it_late(people):
     assert ages(people) == {}
 
 
+def test_a_late_truncate_removes_no_newer_rows_for_the_sake_of_another_type(people):
+    load(people, upsert("a", 1), upsert("b", 9))
+    columns = {**CHANGES["columns"], "age": "string"}
+    changed = replace(people, spec=declared(**{**CHANGES, "columns": columns}))
+    with pytest.raises(ContractError, match="age of people is int"):
+        load(changed, truncate(5))
+    assert ages(people) == {"a": 1, "b": 1}
+
+
 def test_deletes_need_their_keys_and_their_place_only(people):
     rules = [{"name": "adult", "condition": "age >= 18", "on_violation": "drop"}]
     pipeline = replace(

@@ -266,7 +266,8 @@ class Discovery:
             )
         if state.declaration:
             # The table may have rows: a type never becomes narrower.
-            declaration = followed_declaration(state.declaration, declaration, None) or declaration
+            declaration = followed_declaration(state.declaration, declaration, None)
+            assert declaration is not None  # without a policy every change is followed
         marks = column_marks(table.relation.columns)
         return replace(state, keys=table.keys, declaration=declaration, source_columns=marks)
 
