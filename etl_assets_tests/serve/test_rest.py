@@ -268,7 +268,7 @@ def test_errors_of_the_caller_and_of_systems_outside_are_told_apart():
 
 
 def test_an_unexpected_error_while_tables_are_read_is_a_problem_too(service, monkeypatch):
-    def fails(*_):
+    def fails(*_, **__):
         raise errors.QuorumUnavailable("no majority", fix="wait")
 
     monkeypatch.setattr(tables, "table_states", fails)
@@ -279,7 +279,7 @@ def test_an_unexpected_error_while_tables_are_read_is_a_problem_too(service, mon
 def test_events_are_taken_as_ever_while_tables_are_read_slowly(service, monkeypatch):
     go_on, running, most = threading.Event(), [], []
 
-    def slow(*_):
+    def slow(*_, **__):
         running.append(1)
         most.append(len(running))
         go_on.wait(20)
@@ -318,7 +318,7 @@ def test_events_are_taken_as_ever_while_tables_are_read_slowly(service, monkeypa
 
 def test_a_read_that_hangs_is_answered_in_time_and_others_share_it(service, monkeypatch):
     go_on, calls = threading.Event(), []
-    monkeypatch.setattr(tables, "table_states", lambda *_: calls.append(1) or go_on.wait(20) or [])
+    monkeypatch.setattr(tables, "table_states", lambda *_, **__: calls.append(1) or go_on.wait(20) or [])
     service.reads._seconds = 0.2
 
     async def script(client):

@@ -20,6 +20,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from etl_assets.control.routes.validation import EXAMPLE_DECLARATION
+from etl_assets.control.snapshot_rounds import ROUND_SECONDS
 from etl_assets.serve.service import now_utc
 from etl_assets.serve.tokens import Scope, Tokens
 from etl_assets.settings import load_settings
@@ -180,8 +181,14 @@ def test_every_acknowledged_declaration_outlives_a_kill_of_the_server(tmp_path, 
     assert all(found[name] >= number for name, number in acknowledged.items())
     with serving(tmp_path, token) as server, server.client() as client:
         for name, number in acknowledged.items():
-            shown = client.get(f"{server.url}/v1/pipelines/{name}").json()
+            path = f"{server.url}/v1/pipelines/{name}"
+            shown = client.get(path).json()
             assert (shown["state"], int(shown["declaration"]["description"]) >= number) == ("ok", True)
-            revisions = client.get(f"{server.url}/v1/pipelines/{name}/revisions?limit=1000").json()["data"]
+            revisions = client.get(f"{path}/revisions?limit=1000").json()["data"]
             assert [each["revision"] for each in revisions] == [*range(len(revisions), 0, -1)]
-            assert revisions[0]["revision"] == shown["revision"]
+            # One that was stored and not acknowledged is in use with the server's first round.
+            ends = time.monotonic() + 6 * ROUND_SECONDS
+            while shown["revision"] != revisions[0]["revision"] and time.monotonic() < ends:
+                time.sleep(0.1)
+                shown = client.get(path).json()
+            assert shown["revision"] == revisions[0]["revision"]

@@ -30,6 +30,7 @@ from etl_assets.sources.captures.log_reader import CaptureReader
 from etl_assets.sources.captures.spool import SpoolState
 from etl_assets.sources.captures.table_states import CapturedTableState
 from etl_assets.sources.positions import read_positions
+from etl_assets.sources.postgres_cdc.lsn import parse_lsn
 from etl_assets.sources.ranges import Positions, RangeSource
 from etl_assets.stack.postgres import PostgresServer
 from etl_assets.steps.placing import place
@@ -269,14 +270,15 @@ class Captured:
                 newest[each["id"]] = (place, tuple(each[c] for c in columns) if is_row else None)
         return {key: row for key, (place, row) in newest.items() if row is not None and place >= emptied}
 
-    def confirmed(self) -> str | None:
+    def confirmed(self) -> int:
+        """Return the place up to which the server may have forgotten its log; 0 without a slot."""
         statement = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s"
         row = self.session.execute(statement, [self.name]).fetchone()
-        return None if row is None else row[0]
+        return 0 if row is None or row[0] is None else parse_lsn(row[0])
 
     def close(self) -> None:
         close_readers(self.settings.home)
-        if self.confirmed() is not None:
+        if self.confirmed():
             self.session.execute("SELECT pg_drop_replication_slot(%s)", [self.name])
         self.session.close()
 

@@ -18,7 +18,6 @@ from deltalake import DeltaTable
 from etl_assets.failpoints import Failpoint
 from etl_assets.sources.captures.connect import close_readers
 from etl_assets.sources.postgres_cdc.log_position import LogPosition
-from etl_assets.sources.postgres_cdc.lsn import parse_lsn
 from etl_assets_tests.sources.captured import Captured
 
 pytestmark = [pytest.mark.kill, pytest.mark.spark]
@@ -62,13 +61,6 @@ def position(shop: Captured) -> int:
     return found.lsn
 
 
-def confirmed(shop: Captured) -> int:
-    """Return the place up to which the server may have forgotten its log."""
-    text = shop.confirmed()
-    assert text is not None  # there is a slot
-    return parse_lsn(text)
-
-
 def rows(shop: Captured, table: str = "film") -> dict[Any, Any]:
     found = shop.home.rows(f"shop_{table}")
     held = {row["id"]: (row["title"], row["n"]) for row in found}
@@ -105,7 +97,7 @@ def work_to_the_end(shop: Captured) -> None:
             lambda: all(rows(shop, each) == shop.source(each) for each in TABLES),
             "tables equal their sources",
         )
-        until(lambda: confirmed(shop) >= position(shop), "the server is told so")
+        until(lambda: shop.confirmed() >= position(shop), "the server is told so")
         worker.process.terminate()
         assert (done := worker.ended(60)).code == 0, done
     finally:
@@ -147,13 +139,13 @@ def test_a_killed_process_and_the_next_one_apply_each_change_once(shop, command,
     shop.execute(*UNCONFIRMED)
     shop.ingest("film", max_batches=1)
     assert rows(shop) == shop.source("film")
-    assert position(shop) > confirmed(shop)
+    assert position(shop) > shop.confirmed()
     close_readers(shop.home.path)
     # 2. A process is killed.
     shop.execute(*KILLED)
     died = shop.home.call(command, failpoint=failpoint)
     assert died.code == -9, died
-    assert (position(shop) > confirmed(shop)) is is_ahead
+    assert (position(shop) > shop.confirmed()) is is_ahead
     # 3. The next one goes on.
     shop.execute(*LATER, "UPDATE actor SET n = 0 WHERE id = 1")
     {"run": run_to_the_end, "worker": work_to_the_end}[command](shop)
@@ -165,6 +157,6 @@ def test_a_killed_process_and_the_next_one_apply_each_change_once(shop, command,
     assert found[20] in (2, 3)  # changes of two processes may become one version
     # 4. The server may forget what is committed, and nothing is left to do.
     assert "nothing to do" in shop.home.call("run").err
-    assert confirmed(shop) >= committed
+    assert shop.confirmed() >= committed
     assert changes(shop, since) == found
     assert shop.home.rows(f"{TABLE}_rejects") == []

@@ -156,7 +156,8 @@ def test_a_process_that_slept_while_another_machine_took_over_is_refused(shop, t
     after = (other.confirmed(), other.states(), other.home.rows("shop_film_source", root=other.root))
     assert after == before
     other.look()
-    assert (other.states(), other.confirmed()) == (before[1], before[0])
+    assert other.states() == before[1]
+    assert other.confirmed() >= before[0]  # the log of the server goes on
 
 
 def test_a_former_reader_finds_out_in_its_next_session_and_confirms_nothing(shop, tmp_path):
