@@ -117,7 +117,7 @@ def undo_and_remake(
 
 def finish(settings: Settings, assets: Sequence[str]) -> None:
     """Run assets for the days on which they are behind, as after an undo that was killed before its run."""
-    from etl_assets.observability.pending import days_behind
+    from etl_assets.observability.days_behind import days_behind
 
     behind = days_behind(settings.placement().reader(), settings.start_date)
     days = {day for name in assets for day in behind.get(name, ())}

@@ -41,7 +41,7 @@ def withdraw(settings: Settings, undone: Collection[str]) -> None:
     """
     from etl_assets.errors import RunFailed
     from etl_assets.instance import open_instance
-    from etl_assets.observability.pending import days_behind
+    from etl_assets.observability.days_behind import days_behind
     from etl_assets.runs import materialize_days
     from etl_assets.steps.step import ReadMode
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from etl_assets.delta.log.entries import (
     checkpoint_path,
     checkpoints,
+    entry_identity,
     entry_path,
     log_names,
     newest_checkpoint,
@@ -28,11 +29,9 @@ def snapshot_in(path: Path, version: int) -> Snapshot:
     the cache key. A cached snapshot reads more of the log when it is used. It is valid until the file that
     its log begins with is cleaned up behind a newer checkpoint.
     """
-    try:
-        entry = entry_path(path, version).stat()
-    except FileNotFoundError:  # Cleaned up behind a checkpoint.
+    if (entry := entry_identity(path, version)) is None:  # cleaned up behind a checkpoint
         return _load(path, version)
-    begins, snapshot = _remembered(path)(version, (entry.st_ino, entry.st_mtime_ns))
+    begins, snapshot = _remembered(path)(version, entry)
     return snapshot if begins.exists() else _load(path, version)
 
 

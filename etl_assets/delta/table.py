@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from etl_assets.delta.log.entries import latest_version
+from etl_assets.delta.log.entries import entry_identity, latest_version
 from etl_assets.delta.read.range_predicate import Within
 from etl_assets.delta.read.rows import After, read_rows
 from etl_assets.delta.replicated.replication import Replication, replication
@@ -37,6 +37,21 @@ class PinnedVersion:
     domain: str
     path: Path
     version: int
+
+
+@dataclass(frozen=True, slots=True)
+class VersionIdentity:
+    """Tells a version of a table in one replica from every other one.
+
+    Attributes:
+        path: Folder of the replica.
+        version: The version, -1 for none.
+        entry: What tells the version's entry from that of a table that was created again.
+    """
+
+    path: Path
+    version: int
+    entry: tuple[int, int] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +96,18 @@ class Table:
             return latest_version(self.path)
         bound = mirrored.bind()
         return -1 if bound is None else bound.version
+
+    def identity(self) -> VersionIdentity | None:
+        """Return what tells the newest version from others, None if its entry is cleaned up at this moment.
+
+        Raises:
+            QuorumUnavailable: too few domains answer to know the version.
+        """
+        version, path = self.version(), self.path
+        if version < 0:
+            return VersionIdentity(path, version, None)
+        entry = entry_identity(path, version)
+        return None if entry is None else VersionIdentity(path, version, entry)
 
     def pin(self) -> PinnedVersion | None:
         """Return the newest version and the replica to read it from, or None if the table does not exist.

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from etl_assets.delta.log.cursor import read_cursors
 from etl_assets.errors import SourceRefused, SourceUnavailable, SourceUnreadable
-from etl_assets.ingest.pending_plan import pending_plan
+from etl_assets.observability.days_behind import days_behind
 from etl_assets.observability.dead_letters import read_dead_letters
-from etl_assets.observability.undelivered import has_undelivered, replays_of
 from etl_assets.sources.ledger import Ledger
 from etl_assets.sources.positions import read_positions
 from etl_assets.sources.replays import replay_attempts
 from etl_assets.sources.unread_days import WatchCursor, Watched, watch
-from etl_assets.steps.changes import read_changes
 from etl_assets.steps.placing import place
-from etl_assets.steps.step import ReadMode, platform_table
+from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
-    from etl_assets.delta.snapshot import Snapshot
-    from etl_assets.delta.table import Table
     from etl_assets.ingest.file_source import FileSource
     from etl_assets.pipelines.stage import Stage
     from etl_assets.placement.domains import FailureDomain
@@ -35,7 +30,6 @@ _EVERY_DAY = 1_000_000
 _SHOWN_DAYS = 5
 RUN_COMPLETES = "`etl-assets run` completes it"
 """The fix for most unfinished work."""
-_DAY_COLUMN = "partition_date"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,84 +297,3 @@ def _days_with_replays(domain: FailureDomain) -> dict[str, tuple[dt.date, ...]]:
 
 def _counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
-
-
-def days_behind(
-    domain: FailureDomain, first_day: dt.date, *, tables: Collection[str] | None = None
-) -> dict[str, tuple[dt.date, ...]]:
-    """Return the days of its inputs that each table has not consumed.
-
-    Tables that are up to date are left out. The tables alone show what a killed run left unfinished,
-    whichever process ran it and whatever Dagster knows.
-
-    Args:
-        domain: Failure domain of the tables.
-        first_day: The first partition; earlier days are left out.
-        tables: The tables that are asked about; None: all.
-    """
-    stages = [each for each in domain.catalog.stages if tables is None or each.name in tables]
-    inputs = {name: platform_table(name, domain) for stage in stages for name in stage.inputs}
-    daily = [table for table in inputs.values() if table.contract is None or table.contract.is_daily]
-    days = sorted({day for table in daily for day in _days_of(table) if day >= first_day})
-    # An unfinished batch is no table's input. Its own step completes it or removes the rows it rejected.
-    of_sources = {
-        stage.name: tuple(day for day in _days_of_plan(stage, domain) if day >= first_day)
-        for stage in stages
-        if not stage.inputs
-    }
-    replays = replays_of(domain) if any(stage.delivers for stage in stages) else None
-    found = of_sources | {
-        stage.name: _behind(stage, platform_table(stage.name, domain), inputs, days, replays)
-        for stage in stages
-        if stage.inputs
-    }
-    return {name: behind for name, behind in found.items() if behind}
-
-
-def _days_of_plan(stage: Stage, domain: FailureDomain) -> tuple[dt.date, ...]:
-    """Return the days of a source's batch whose rejected rows were committed and whose rows were not."""
-    if stage.rejects is None:
-        return ()
-    left = pending_plan(platform_table(stage.rejects.name, domain), platform_table(stage.name, domain))
-    return () if left is None else tuple(left.plan.days)
-
-
-def _behind(
-    stage: Stage,
-    table: Table,
-    inputs: Mapping[str, Table],
-    days: list[dt.date],
-    replays: Snapshot | None,
-) -> tuple[dt.date, ...]:
-    if stage.delivers:
-        return tuple(days[-1:]) if has_undelivered(table, inputs[stage.inputs[0]], replays) else ()
-    if not stage.table.is_daily:
-        behind = {day for name in stage.inputs for day in _behind_as_a_whole(table, inputs[name])}
-        return tuple(sorted(behind.intersection(days)))
-    news = {name: read_changes(inputs[name], table, days, ReadMode.INCREMENTAL).days for name in stage.inputs}
-    concerned = {day for found in news.values() for day in found}
-    if stage.driving_inputs:
-        driven = {day for name in stage.driving_inputs for day in news[name]}
-        concerned &= driven | set(_days_of(table))
-    return tuple(sorted(concerned))
-
-
-def _behind_as_a_whole(table: Table, source: Table) -> tuple[dt.date, ...]:
-    """Return the days of its source that an unpartitioned table has not consumed.
-
-    Such a table has one cursor, on the whole source.
-    """
-    if (version := source.version()) < 0:
-        return ()
-    cursor = read_cursors(table, source.name, [None])[None]
-    if cursor == version or (snapshot := source.snapshot()) is None:
-        return ()
-    newest = snapshot.newest_batch_by_day()
-    return tuple(sorted(day for day, batch in newest.items() if cursor > version or batch > cursor))
-
-
-def _days_of(table: Table) -> Iterable[dt.date]:
-    snapshot = table.snapshot()
-    return (
-        () if snapshot is None else (dt.date.fromisoformat(day) for (day,) in snapshot.rows_by(_DAY_COLUMN))
-    )

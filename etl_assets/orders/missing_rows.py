@@ -2,7 +2,7 @@
 
 They are counted from file statistics: no Spark, no Dagster.
 
-A table that has not read its input yet lacks nothing here: see `observability/pending.py`.
+A table that has not read its input yet lacks nothing here: see `observability/days_behind.py`.
 """
 
 from __future__ import annotations

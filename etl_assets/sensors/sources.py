@@ -12,8 +12,9 @@ from etl_assets.control.states import fix_of
 from etl_assets.dagster_internals import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 from etl_assets.errors import EtlAssetsError
 from etl_assets.ingest.pending_plan import committed_batch
+from etl_assets.observability.days_behind import days_behind
 from etl_assets.observability.lag_limits import FIX
-from etl_assets.observability.pending import days_behind, source_of, watch_source
+from etl_assets.observability.pending import source_of, watch_source
 from etl_assets.partitions import ranges
 from etl_assets.pipelines.catalog import Catalog
 from etl_assets.pipelines.pipeline import Pipeline

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from etl_assets.errors import EtlAssetsError, SourceUnreadable
-from etl_assets.observability.pending import days_behind, source_of
+from etl_assets.observability.days_behind import days_behind
+from etl_assets.observability.pending import source_of
 from etl_assets.steps.placing import once_led, place
 from etl_assets.steps.step import logger
 

@@ -13,8 +13,7 @@ Each thread has one task, so that none waits for another:
 - "captures" looks for new and changed tables of captures (`capture_watch.py`);
 - "reports" reports to Dagster; the main thread takes up changed declarations, and waits for signals.
 
-New and unfinished work is read from the tables each time, so that no correctness depends on this process's
-memory.
+New and unfinished work is read from the tables, so that nothing depends on the memory of this process.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from etl_assets.errors import EngineLost, EtlAssetsError
-from etl_assets.observability.pending import days_behind
+from etl_assets.observability.days_behind import UpToDate, days_behind
 from etl_assets.resources.cancellation import interrupted
 from etl_assets.resources.spark import LONG_LIVED, spark_config
 from etl_assets.steps.placing import once_led
@@ -114,7 +113,7 @@ class Worker:
         self._is_lost = threading.Event()
         self._failures = FailedWork(settings.home)
         self._turns = Turns(interval_seconds=self._pace.batch_interval_seconds)
-        self._limits = LimitWatch(settings)
+        self._limits, self._up_to_date = LimitWatch(settings), UpToDate()
         self._invariants = InvariantWatch(
             self._reports, self._failures.alert, interval_seconds=self._pace.report_interval_seconds
         )
@@ -318,8 +317,9 @@ class Worker:
 
     def _days_behind(self, tables: Collection[str] | None = None) -> Mapping[str, tuple[dt.date, ...]]:
         try:
-            placement, first_day = self._settings.placement(), self._settings.start_date
-            return once_led(placement, lambda: days_behind(placement.reader(), first_day, tables=tables))
+            placement = self._settings.placement()
+            find = partial(days_behind, first_day=self._settings.start_date, known=self._up_to_date)
+            return once_led(placement, lambda: find(placement.reader(), tables=tables))
         except (EtlAssetsError, OSError) as error:
             logger.warning("what is left undone cannot be told now: %s", error)
             return {}

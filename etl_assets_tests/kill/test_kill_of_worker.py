@@ -19,7 +19,7 @@ import yaml
 
 from etl_assets.failpoints import Failpoint
 from etl_assets.instance import open_instance
-from etl_assets.observability.pending import days_behind
+from etl_assets.observability.days_behind import days_behind
 from etl_assets.observability.pending import unread as find_unread
 from etl_assets.sensors.sources import source_sensors
 from etl_assets.settings import Settings, load_settings

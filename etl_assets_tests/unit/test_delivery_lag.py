@@ -9,10 +9,10 @@ import pytest
 
 from etl_assets.delta.log.cursor import cursor_name
 from etl_assets.delta.log.entries import entry_path
+from etl_assets.observability.days_behind import days_behind
 from etl_assets.observability.delivery_lag import delivery_lags
 from etl_assets.observability.findings import Finding, Status
 from etl_assets.observability.lag_checks import check_deliveries
-from etl_assets.observability.pending import days_behind
 from etl_assets.observability.undelivered import undelivered
 from etl_assets.settings import load_settings
 from etl_assets.sinks.circuit_breaker import after_failure, write_circuits

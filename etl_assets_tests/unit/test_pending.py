@@ -19,7 +19,8 @@ from deltalake import DeltaTable
 
 from etl_assets.cli import run as command
 from etl_assets.delta.write.records import commit_rows
-from etl_assets.observability.pending import Unfinished, days_behind, find_unfinished
+from etl_assets.observability.days_behind import days_behind
+from etl_assets.observability.pending import Unfinished, find_unfinished
 from etl_assets.orders.invariants import all_committed, nothing_lost
 from etl_assets.settings import Settings, load_settings, platform_file
 from etl_assets.sources.batch_plan import BatchPlan

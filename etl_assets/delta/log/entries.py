@@ -35,6 +35,15 @@ def entry_path(table_path: Path, version: int) -> Path:
     return table_path.joinpath("_delta_log", f"{version:020d}.json")
 
 
+def entry_identity(table_path: Path, version: int) -> tuple[int, int] | None:
+    """Return what tells the file of an entry from one of the same name, None if it was cleaned up."""
+    try:
+        found = os.stat(f"{table_path}/_delta_log/{version:020d}.json")  # noqa: PTH116 - as in `_going_on`
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
 def checkpoint_path(table_path: Path, version: int) -> Path:
     """Return the path of a version's checkpoint."""
     return entry_path(table_path, version).with_suffix(".checkpoint.parquet")
