@@ -76,7 +76,7 @@ class CopiedRows:
         )
         writer.begin(table.relation, quarantined=why)
         if begin.empties:
-            writer.copy_begins(replace(place, sequence=number))
+            writer.copy_begins(place.numbered(number))
             number += 1
         limit = self.copy.limit(table, wanted.details["max_records"], wanted.details["max_bytes"])
         after = replace(begin, snapshot=place.lsn, empties=False)
@@ -84,7 +84,7 @@ class CopiedRows:
             after = replace(after, columns=columns, columns_lsn=place.lsn)
         # 2. Write the next rows, and remember where they end.
         if heap is None:
-            rows, key = self.copy.write(writer, table, begin.after, limit, replace(place, sequence=number))
+            rows, key = self.copy.write(writer, table, begin.after, limit, place.numbered(number))
             files = list(writer.close())
             after = replace(after, after=key, rows=number + rows, copied=begin.copied + rows)
             return self._completed(after) if rows < limit else after, files
@@ -100,7 +100,7 @@ class CopiedRows:
             sessions=self.sessions,
             rows_per_page=heap.rows_per_page,
             quarantined=why,
-        ).write(ranges, folder, day=day, place=replace(place, sequence=number), name=name)
+        ).write(ranges, folder, day=day, place=place.numbered(number), name=name)
         copied = done.rows + (begin.copied if at == begin.pages else 0)
         after = replace(after, pages=pages, rows=number + done.numbers, copied=copied)
         return self._completed(after) if pages is None else after, [*files, *done.files]

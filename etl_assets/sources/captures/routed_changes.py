@@ -89,6 +89,9 @@ class RoutedChanges:
         with closing(data):
             for each in data:
                 match message := decoder.decode(each):
+                    case m.UpdateMessage() | m.InsertMessage() | m.DeleteMessage():
+                        if self._is_new:
+                            self._write(message.relation, message, len(each))
                     case m.BeginMessage():
                         self._commit_lsn = message.commit_lsn
                         self._commit_time = microseconds_since_1970(message.committed_at)
@@ -99,11 +102,9 @@ class RoutedChanges:
                             break
                     case m.RelationMessage():
                         self._relations.remember(message, self._commit_lsn)
-                    case m.InsertMessage() | m.UpdateMessage() | m.DeleteMessage() if self._is_new:
-                        self._write(message.relation, message)
                     case m.TruncateMessage() if self._is_new:
                         for oid in message.relations:
-                            self._write(oid, message)
+                            self._write(oid, message, 0)
         return self._reached
 
     def files(self) -> Mapping[int, list[Segment]]:
@@ -128,21 +129,19 @@ class RoutedChanges:
     def _is_new(self) -> bool:
         return self._commit_lsn >= self.after_lsn
 
-    def _write(self, oid: int, message: m.Message) -> None:
+    def _write(self, oid: int, message: m.Change, size: int) -> None:
         if oid not in self.keys or oid in self.failed:
             return
         try:
             route = self._begun(oid)
-            size = route.writer.size
-            place = ChangePlace(lsn=self._commit_lsn, sequence=route.sequence, committed_at=self._commit_time)
-            match message:
-                case m.TruncateMessage():
-                    route.writer.truncate(place)
-                case m.InsertMessage() | m.UpdateMessage() | m.DeleteMessage():
-                    route.writer.change(message, place)
+            place = ChangePlace(self._commit_lsn, route.sequence, self._commit_time)
+            if isinstance(message, m.TruncateMessage):
+                route.writer.truncate(place)
+            else:
+                route.writer.change(message, place, size)
             route.sequence += 1
             self._count += 1
-            self._size += route.writer.size - size
+            self._size += size
         except (SourceRefused, MessageMalformed) as error:
             self.failed[oid] = error
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from etl_assets.errors import MessageMalformed, SourceRefused
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
@@ -50,8 +50,7 @@ class SourceOperation(StrEnum):
     COPY = "copy"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangePlace:
+class ChangePlace(NamedTuple):
     """Where a change is in the log.
 
     Attributes:
@@ -63,6 +62,10 @@ class ChangePlace:
     lsn: int
     sequence: int
     committed_at: int
+
+    def numbered(self, sequence: int) -> ChangePlace:
+        """Return another place of the same transaction."""
+        return self._replace(sequence=sequence)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +123,7 @@ class RowCollector:
         self._key_names = frozenset(keys)
         self._keys = frozenset(number for number, each in enumerate(relation.columns) if each.name in keys)
         self._empty: Values = (None,) * self._width
+        # A list for each column, not one of tuples: the garbage collector would go through all of these.
         self._rows: list[Values] = []
         self._changes: list[ChangeEffect] = []
         self._operations: list[SourceOperation] = []
@@ -130,7 +134,7 @@ class RowCollector:
         self._moved: set[int] = set()
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._changes)
 
     def insert(self, message: InsertMessage, place: ChangePlace) -> None:
         """Collect a new row."""
@@ -141,6 +145,9 @@ class RowCollector:
         """Collect a changed row. If its keys changed, the row of the old ones is deleted before it."""
         new, old = message.new, message.old
         self._expect_width(new, place.lsn)
+        if old is None and UNCHANGED not in new:  # as nearly all are
+            self._add(ChangeEffect.UPSERT, SourceOperation.UPDATE, new, place)
+            return
         if old is not None:
             self._expect_width(old, place.lsn)
         lacks_values = UNCHANGED in new
@@ -153,9 +160,9 @@ class RowCollector:
         if lacks_values:
             columns = zip(self.relation.columns, new, strict=True)
             names = tuple(column.name for column, value in columns if value is UNCHANGED)
-            self._unchanged[len(self._rows)] = names
+            self._unchanged[len(self._changes)] = names
             if is_moved:
-                self._moved.add(len(self._rows))
+                self._moved.add(len(self._changes))
             new = tuple(None if value is UNCHANGED else value for value in new)
         operation = SourceOperation.INSERT if is_moved else SourceOperation.UPDATE
         self._add(ChangeEffect.UPSERT, operation, new, place)

@@ -39,6 +39,7 @@ _UINT16, _INT32, _UINT32, _UINT64, _INT64 = (struct.Struct(f">{each}") for each 
 _uint16_at, _uint32_at = _UINT16.unpack_from, _UINT32.unpack_from
 _TEXT, _NULL, _UNCHANGED = b"tnu"
 _NEW, _KEY, _OLD = b"NKO"
+_STREAM_START_OR_STOP = b"SE"
 _IDENTITIES = "dnfi"
 _CASCADE, _RESTART_IDENTITY = 1, 2
 _IS_KEY = 1
@@ -62,11 +63,12 @@ class Decoder:
         """
         if not data:
             raise malformed(data, 0, "it is empty")
-        read = _READERS.get(data[0])
+        kind = data[0]
+        read = _READERS.get(kind)
         if read is None:
             raise malformed(data, 0, "its kind is not known")
         message = read(data, self._streamed)
-        if isinstance(message, StreamStart | StreamStop):
+        if kind in _STREAM_START_OR_STOP:
             starts = isinstance(message, StreamStart)
             if starts is self._streamed:
                 state = "open" if starts else "not open"

@@ -1,5 +1,7 @@
 """Messages of `pgoutput`, the output plugin of PostgreSQL's logical replication, as frozen values.
 
+A message for each row is a named tuple, which takes a third of the time of a frozen dataclass to make.
+
 Belongs here: one class for each kind of message of the protocol versions 1 and 2, named as in the chapter
 "Logical Replication Message Formats" of PostgreSQL's manual. Does not belong here: bytes (`decoder.py`), and
 what a value's text means (`values.py`).
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 
 class Unchanged(Enum):
@@ -98,8 +100,7 @@ class TypeMessage:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class InsertMessage:
+class InsertMessage(NamedTuple):
     """I: a new row."""
 
     xid: int | None
@@ -107,8 +108,7 @@ class InsertMessage:
     new: Values
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateMessage:
+class UpdateMessage(NamedTuple):
     """U: a changed row.
 
     Attributes:
@@ -126,8 +126,7 @@ class UpdateMessage:
     old_is_key: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteMessage:
+class DeleteMessage(NamedTuple):
     """D: a row that is gone; `old` and `old_is_key` are as in an update."""
 
     xid: int | None
@@ -188,6 +187,8 @@ class StreamAbort:
     subtransaction: int
 
 
+Change = InsertMessage | UpdateMessage | DeleteMessage | TruncateMessage
+"""A message about rows of a table."""
 Message = (
     BeginMessage
     | CommitMessage

@@ -85,7 +85,7 @@ class PageCopy:
             return PagesRead(files=(), rows=0, numbers=0)
         snapshot = self._exported() if len(parts) > 1 else ""
         sizes = [sum(map(len, part)) * self.rows_per_page for part in parts]
-        firsts = [replace(place, sequence=each) for each in accumulate(sizes[:-1], initial=place.sequence)]
+        firsts = [place.numbered(each) for each in accumulate(sizes[:-1], initial=place.sequence)]
 
         def read(number: int) -> tuple[tuple[StagedFile, ...], int]:
             if number == 0:
@@ -128,7 +128,7 @@ class PageCopy:
         for each in ranges:
             query = f"SELECT {columns} FROM ONLY {each.file} WHERE {within(each)}"
             for found in copied_columns(session, query.encode(), len(self.table.relation.columns)):
-                writer.rows(found, replace(place, sequence=place.sequence + rows))
+                writer.rows(found, place.numbered(place.sequence + rows))
                 rows += len(found[0])
         # The files of a batch are in one folder.
         target = folder / day.isoformat()

@@ -107,7 +107,7 @@ class RowsAgain:
                 writer.begin(table.relation)
                 query, values = _query(table, keys)
                 for columns in copied_columns(other.session, query, len(table.relation.columns), values):
-                    writer.rows(columns, replace(place, sequence=rows))
+                    writer.rows(columns, place.numbered(rows))
                     rows += len(columns[0])
                 files = [_moved(each, self.folder) for each in writer.close()]
                 copy.release()

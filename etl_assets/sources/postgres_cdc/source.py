@@ -297,11 +297,11 @@ class PostgresLog:
         why = self.schema.quarantined(begin.columns, table.relation.columns, 0)
         writer.begin(table.relation, quarantined=why)
         if begin.empties:
-            writer.copy_begins(replace(place, sequence=number))
+            writer.copy_begins(place.numbered(number))
             number += 1
         # 2. Write the next rows, and remember the key of the last one.
         limit = self._copy.limit(table, wanted.details["max_records"], wanted.details["max_bytes"])
-        rows, after = self._copy.write(writer, table, begin.after, limit, replace(place, sequence=number))
+        rows, after = self._copy.write(writer, table, begin.after, limit, place.numbered(number))
         files = writer.close()
         # 3. The copy is complete where no more rows came.
         if rows < limit:
@@ -367,8 +367,6 @@ class PostgresLog:
         again = RowsAgain(server=self.server, find_table=lambda: table, keys=table.keys, folder=folder)
         end = again.add(begin, end, tuple(files), files)
         facts = log_facts(found.lsn, begin.part, found.part)
-        more = found.part is not None or (
-            found.lsn > begin.lsn and self.server.has_changes(table.oid, found.lsn)
-        )
+        more = found.part is not None or not changes.is_at_end
         read = replace(wanted, end={LOG: end.as_json()}, more=more, facts=facts)
         return RangeRead(read=read, files=tuple(files))

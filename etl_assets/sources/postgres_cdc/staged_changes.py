@@ -22,8 +22,6 @@ from etl_assets.sources.postgres_cdc.messages import (
     InsertMessage,
     RelationMessage,
     UpdateMessage,
-    Value,
-    Values,
 )
 from etl_assets.sources.postgres_cdc.staged import SUFFIX, ChangesFile, expect_whole
 from etl_assets.sources.postgres_cdc.type_catalog import read_types
@@ -89,19 +87,19 @@ class StagedChangesWriter:
         self._collector = RowCollector(relation, self._keys)
         self._open(quarantined)
 
-    def change(self, message: InsertMessage | UpdateMessage | DeleteMessage, place: ChangePlace) -> None:
-        """Add a change of a row."""
+    def change(
+        self, message: InsertMessage | UpdateMessage | DeleteMessage, place: ChangePlace, size: int
+    ) -> None:
+        """Add a change of a row; `size` is about how many bytes it has."""
         collector = self._collecting
         match message:
-            case InsertMessage():
-                collector.insert(message, place)
-                self._added(message.new)
             case UpdateMessage():
                 collector.update(message, place)
-                self._added(message.new)
+            case InsertMessage():
+                collector.insert(message, place)
             case DeleteMessage():
                 collector.delete(message, place)
-                self._added(message.old)
+        self._added(size)
 
     def rows(self, columns: Sequence[pa.BinaryArray], place: ChangePlace) -> None:
         """Add rows of a copy.
@@ -120,12 +118,12 @@ class StagedChangesWriter:
     def truncate(self, place: ChangePlace) -> None:
         """Add that the table was emptied."""
         self._collecting.truncate(place)
-        self._added(())
+        self._added(0)
 
     def copy_begins(self, place: ChangePlace) -> None:
         """Add that the table is copied again, so that rows from before do not stay."""
         self._collecting.truncate(place, SourceOperation.COPY)
-        self._added(())
+        self._added(0)
 
     def close(self) -> tuple[StagedFile, ...]:
         """Complete the files, and return those that have changes."""
@@ -148,8 +146,7 @@ class StagedChangesWriter:
         assert self._collector is not None  # the server sends a relation before its first change
         return self._collector
 
-    def _added(self, values: Values) -> None:
-        size = sum(map(_size, values))
+    def _added(self, size: int) -> None:
         self.size += size
         self.count += 1
         self._held += size
@@ -177,7 +174,3 @@ class StagedChangesWriter:
     def _open(self, quarantined: str | None, *, has_unavailable: bool = False) -> None:
         path = self._folder / f"{len(self._files):06d}{SUFFIX}"
         self._files.append(ChangesFile(path, quarantined=quarantined, has_unavailable=has_unavailable))
-
-
-def _size(value: Value) -> int:
-    return len(value) if isinstance(value, bytes) else 0

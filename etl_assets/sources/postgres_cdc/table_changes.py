@@ -50,6 +50,7 @@ class TableChanges:
         schema: Decides about other columns.
         max_transaction: A transaction with more changes of the table is divided into parts of so many.
         before_lsn: Transactions that commit at or after this place are not read; None: all are.
+        is_at_end: Whether the log had no more than what was read.
     """
 
     writer: StagedChangesWriter
@@ -59,13 +60,14 @@ class TableChanges:
     schema: TakenColumns
     max_transaction: int
     before_lsn: int | None = None
+    is_at_end: bool = field(default=False, init=False)
     _relations: RelationCache = field(default_factory=RelationCache, init=False)
     _commit_lsn: int = field(default=0, init=False)
     _committed_at: int = field(default=0, init=False)
     _sequence: int = field(default=0, init=False)
     _written: m.RelationMessage | None = field(default=None, init=False)
-    _messages: Generator[m.Message] | None = field(default=None, init=False)
-    _next: m.Message | None = field(default=None, init=False)
+    _messages: Generator[tuple[m.Message, int]] | None = field(default=None, init=False)
+    _next: tuple[m.Message, int] | None = field(default=None, init=False)
 
     def read(
         self, messages: Callable[[int | None], Generator[bytes]], *, max_changes: int, max_bytes: int
@@ -88,7 +90,7 @@ class TableChanges:
         # If all of the first ones had been read, and not confirmed, it is read beyond them.
         for most in (max_changes, None):
             self.close()
-            self._messages = _decoded(messages(most))
+            self._messages = self._decoded(messages(most), most)
             if self._read(max_changes, max_bytes) != before:
                 break
         return self.after
@@ -117,9 +119,20 @@ class TableChanges:
     def _read_on(self, max_changes: int, max_bytes: int) -> ReadUntil:
         reached, messages = self.after, self._messages
         assert messages is not None  # they are open until the end of a transaction
-        while (message := self._next or next(messages, None)) is not None:
-            self._next = None
+        while (found := self._next or next(messages, None)) is not None:
+            (message, size), self._next = found, None
             match message:
+                case m.UpdateMessage() | m.InsertMessage() | m.DeleteMessage() | m.TruncateMessage() if (
+                    self._is_wanted(message)
+                ):
+                    if self._sequence >= (first := self._first) + self.max_transaction:
+                        self._next = found
+                        return ReadUntil(lsn=reached.lsn, part=self._next_part())
+                    if self._sequence >= first:
+                        self._write(message, size)
+                    # Only changes of the table are numbered: a transaction that is read again has the same
+                    # ones, whatever else is sent.
+                    self._sequence += 1
                 case m.BeginMessage() if self.before_lsn is not None and (
                     message.commit_lsn >= self.before_lsn
                 ):
@@ -135,21 +148,7 @@ class TableChanges:
                         break
                 case m.RelationMessage():
                     # The server sends it once, maybe in a transaction that is left out.
-                    self._relations.remember(message, self._commit_lsn)
-                case _ if self._commit_lsn >= self.after.lsn and self._is_of_table(message):
-                    first = self._first
-                    if self._sequence >= first + self.max_transaction:
-                        self._next = message
-                        number = 0 if self.after.part is None else self.after.part.number
-                        part = TransactionPart(
-                            commit_lsn=self._commit_lsn, sequence=self._sequence, number=number + 1
-                        )
-                        return ReadUntil(lsn=reached.lsn, part=part)
-                    if self._sequence >= first:
-                        self._write(message)
-                    # Only changes of the table are numbered: a transaction that is read again has the same
-                    # ones, whatever else is sent.
-                    self._sequence += 1
+                    self._remember(message)
         return reached
 
     def _expect_part(self) -> None:
@@ -176,25 +175,30 @@ class TableChanges:
         part = self.after.part
         return part.sequence if part is not None and part.commit_lsn == self._commit_lsn else 0
 
-    def _is_of_table(self, message: m.Message) -> bool:
-        match message:
-            case m.InsertMessage() | m.UpdateMessage() | m.DeleteMessage():
-                return message.relation == self.table.oid
-            case m.TruncateMessage():
-                return self.table.oid in message.relations
-        return False  # what is no change
+    def _next_part(self) -> TransactionPart:
+        number = 0 if self.after.part is None else self.after.part.number
+        return TransactionPart(commit_lsn=self._commit_lsn, sequence=self._sequence, number=number + 1)
 
-    def _write(self, message: m.Message) -> None:
-        self._begin()
-        match message:
-            case m.InsertMessage() | m.UpdateMessage() | m.DeleteMessage():
-                self.writer.change(message, self._place)
-            case m.TruncateMessage():
-                self.writer.truncate(self._place)
+    def _remember(self, relation: m.RelationMessage) -> None:
+        if self._relations.remember(relation, self._commit_lsn) and relation.oid == self.table.oid:
+            self._written = None
 
-    @property
-    def _place(self) -> ChangePlace:
-        return ChangePlace(lsn=self._commit_lsn, sequence=self._sequence, committed_at=self._committed_at)
+    def _is_wanted(self, message: m.Change) -> bool:
+        """Return whether a message is of the table, and of a transaction that has not been read."""
+        if self._commit_lsn < self.after.lsn:
+            return False
+        if isinstance(message, m.TruncateMessage):
+            return self.table.oid in message.relations
+        return message.relation == self.table.oid
+
+    def _write(self, message: m.Change, size: int) -> None:
+        if self._written is None:
+            self._begin()
+        place = ChangePlace(self._commit_lsn, self._sequence, self._committed_at)
+        if isinstance(message, m.TruncateMessage):
+            self.writer.truncate(place)
+        else:
+            self.writer.change(message, place, size)
 
     def _begin(self) -> None:
         """Begin a file if the table has other columns than the last change had.
@@ -210,11 +214,19 @@ class TableChanges:
                 kind="R",
                 offset=0,
             )
-        if found is not self._written:
-            why = self.schema.quarantined(self.columns, found.columns, self._commit_lsn)
-            self.columns = found.columns if why is None else self.columns
-            self.writer.begin(found, quarantined=why)
-            self._written = found
+        why = self.schema.quarantined(self.columns, found.columns, self._commit_lsn)
+        self.columns = found.columns if why is None else self.columns
+        self.writer.begin(found, quarantined=why)
+        self._written = found
+
+    def _decoded(self, data: Generator[bytes], most: int | None) -> Generator[tuple[m.Message, int]]:
+        """Yield messages with their sizes; `most` is how many the server was asked for."""
+        decode, number = Decoder().decode, 0
+        with closing(data):
+            for each in data:
+                number += 1
+                yield decode(each), len(each)
+        self.is_at_end = most is None or number < most
 
 
 @dataclass(slots=True)
@@ -244,10 +256,3 @@ class OpenReading:
         if self._changes is not None:
             self._changes.close()
         self._end = self._changes = None
-
-
-def _decoded(data: Generator[bytes]) -> Generator[m.Message]:
-    decoder = Decoder()
-    with closing(data):
-        for each in data:
-            yield decoder.decode(each)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.errors import SourceUnavailable
@@ -104,7 +104,7 @@ class TableCopy:
         """
         rows, last = 0, tuple(after or ())
         for columns in self._columns(table, after, limit):
-            writer.rows(columns, replace(place, sequence=place.sequence + rows))
+            writer.rows(columns, place.numbered(place.sequence + rows))
             rows, last = rows + len(columns[0]), _last_key(table, columns)
         self._expect_same_files(table)
         return rows, last
