@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING
 from etl_assets.sources.postgres_cdc.changed_rows import ChangePlace
 from etl_assets.sources.postgres_cdc.heap_pages import PageRange, divided, within
 from etl_assets.sources.postgres_cdc.log_server import LogServer
+from etl_assets.sources.postgres_cdc.rows_by_copy import write_rows
 from etl_assets.sources.postgres_cdc.source_table import SourceTable
 from etl_assets.sources.postgres_cdc.staged_changes import StagedChangesWriter
-from etl_assets.sources.postgres_cdc.table_copy import column_list, copied_columns
+from etl_assets.sources.postgres_cdc.table_copy import column_list
 from etl_assets.sources.ranges import StagedFile
 
 if TYPE_CHECKING:
@@ -127,9 +128,7 @@ class PageCopy:
         columns = column_list(self.table)
         for each in ranges:
             query = f"SELECT {columns} FROM ONLY {each.file} WHERE {within(each)}"
-            for found in copied_columns(session, query.encode(), len(self.table.relation.columns)):
-                writer.rows(found, place.numbered(place.sequence + rows))
-                rows += len(found[0])
+            rows += write_rows(session, query.encode(), writer, place.numbered(place.sequence + rows)).number
         # The files of a batch are in one folder.
         target = folder / day.isoformat()
         target.mkdir(parents=True, exist_ok=True)

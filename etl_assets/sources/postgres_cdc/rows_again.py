@@ -24,9 +24,10 @@ from etl_assets.sources.canonical_rows import canonical_rows
 from etl_assets.sources.postgres_cdc.log_position import LogPosition
 from etl_assets.sources.postgres_cdc.log_server import LogServer
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
+from etl_assets.sources.postgres_cdc.rows_by_copy import write_rows
 from etl_assets.sources.postgres_cdc.source_table import SourceTable
 from etl_assets.sources.postgres_cdc.staged_changes import StagedChangesWriter
-from etl_assets.sources.postgres_cdc.table_copy import TableCopy, column_list, copied_columns
+from etl_assets.sources.postgres_cdc.table_copy import TableCopy, column_list
 from etl_assets.sources.ranges import StagedFile
 from etl_assets.sources.sql.postgres_text import quoted
 
@@ -90,7 +91,7 @@ class RowsAgain:
 
     def _read(self, keys: Sequence[Key], day: dt.date) -> tuple[int, list[StagedFile]]:
         """Read rows as they are now into staged files; return their place in the log too."""
-        other, rows = replace(self.server), 0
+        other = replace(self.server)
         copy = TableCopy(server=other)
         with self.server.asked():
             table = self.find_table()
@@ -106,9 +107,7 @@ class RowsAgain:
                 )
                 writer.begin(table.relation)
                 query, values = _query(table, keys)
-                for columns in copied_columns(other.session, query, len(table.relation.columns), values):
-                    writer.rows(columns, place.numbered(rows))
-                    rows += len(columns[0])
+                write_rows(other.session, query, writer, place, values)
                 files = [_moved(each, self.folder) for each in writer.close()]
                 copy.release()
         finally:

@@ -71,7 +71,7 @@ class ChangesFile:
         """Append changes."""
         import pyarrow as pa
 
-        texts = [pa.array(each, pa.string()) for each in self._refused(changed)]
+        texts = self._refused(changed)
         places = [changed.commit_lsns, changed.sequences, changed.committed_at]
         added = [changed.changes, changed.operations, *places, *texts]
         names = list(_ADDED)
@@ -88,10 +88,12 @@ class ChangesFile:
         self.rows += batch.num_rows
         self.bytes += batch.nbytes
 
-    def _refused(self, changed: ChangedRows) -> tuple[list[str | None], list[str | None]]:
+    def _refused(self, changed: ChangedRows) -> tuple[pa.StringArray, pa.StringArray]:
         """Return for each change why it is not taken, and the reason of its dead letter."""
+        import pyarrow as pa
+
         if self.quarantined is None and not changed.refused:
-            nothing = [None] * len(changed.changes)
+            nothing = pa.nulls(len(changed.changes), pa.string())
             return nothing, nothing
         errors: list[str | None] = []
         reasons: list[str | None] = []
@@ -102,7 +104,7 @@ class ChangesFile:
             reason = DeadLetterReason.SCHEMA_CHANGED if quarantined else DeadLetterReason.MALFORMED_VALUE
             errors.append(error)
             reasons.append(None if error is None else reason.value)
-        return errors, reasons
+        return pa.array(errors, pa.string()), pa.array(reasons, pa.string())
 
     def close(self) -> None:
         """Complete the file. Without changes there is none."""

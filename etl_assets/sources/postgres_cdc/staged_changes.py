@@ -137,6 +137,11 @@ class StagedChangesWriter:
         )
 
     @property
+    def relation(self) -> RelationMessage:
+        """The columns that it began with last."""
+        return self._collecting.relation
+
+    @property
     def written(self) -> list[tuple[Path, int]]:
         """The files that have changes, and how many; complete after `close`."""
         return [(each.path, each.rows) for each in self._files if each.rows]

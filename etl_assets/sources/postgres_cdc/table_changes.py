@@ -65,6 +65,7 @@ class TableChanges:
     _commit_lsn: int = field(default=0, init=False)
     _committed_at: int = field(default=0, init=False)
     _sequence: int = field(default=0, init=False)
+    _first: int = field(default=0, init=False)
     _written: m.RelationMessage | None = field(default=None, init=False)
     _messages: Generator[tuple[m.Message, int]] | None = field(default=None, init=False)
     _next: tuple[m.Message, int] | None = field(default=None, init=False)
@@ -117,7 +118,7 @@ class TableChanges:
         return self.after
 
     def _read_on(self, max_changes: int, max_bytes: int) -> ReadUntil:
-        reached, messages = self.after, self._messages
+        reached, messages, self._first = self.after, self._messages, self._first_unread()
         assert messages is not None  # they are open until the end of a transaction
         while (found := self._next or next(messages, None)) is not None:
             (message, size), self._next = found, None
@@ -125,10 +126,10 @@ class TableChanges:
                 case m.UpdateMessage() | m.InsertMessage() | m.DeleteMessage() | m.TruncateMessage() if (
                     self._is_wanted(message)
                 ):
-                    if self._sequence >= (first := self._first) + self.max_transaction:
+                    if self._sequence >= self._first + self.max_transaction:
                         self._next = found
                         return ReadUntil(lsn=reached.lsn, part=self._next_part())
-                    if self._sequence >= first:
+                    if self._sequence >= self._first:
                         self._write(message, size)
                     # Only changes of the table are numbered: a transaction that is read again has the same
                     # ones, whatever else is sent.
@@ -139,6 +140,7 @@ class TableChanges:
                     break
                 case m.BeginMessage():
                     self._commit_lsn, self._sequence = message.commit_lsn, 0
+                    self._first = self._first_unread()
                     self._committed_at = microseconds_since_1970(message.committed_at)
                 case m.CommitMessage() if self._commit_lsn >= self.after.lsn:
                     self._expect_part()
@@ -169,9 +171,8 @@ class TableChanges:
             lost=f"the rest of the transaction at {lsn_text(part.commit_lsn)}",
         )
 
-    @property
-    def _first(self) -> int:
-        """Number of the first change of the transaction that has not been read."""
+    def _first_unread(self) -> int:
+        """Return the number of the first change of the transaction that has not been read."""
         part = self.after.part
         return part.sequence if part is not None and part.commit_lsn == self._commit_lsn else 0
 

@@ -10,7 +10,7 @@ Belongs here: snapshots and rows. Does not belong here: when a table is copied (
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,19 +19,15 @@ from etl_assets.sources.postgres_cdc.changed_rows import ChangePlace
 from etl_assets.sources.postgres_cdc.heap_pages import read_file_numbers
 from etl_assets.sources.postgres_cdc.log_server import LogServer
 from etl_assets.sources.postgres_cdc.lsn import parse_lsn
+from etl_assets.sources.postgres_cdc.rows_by_copy import write_rows
 from etl_assets.sources.postgres_cdc.source_table import SourceTable
 from etl_assets.sources.sql.postgres_text import quoted
 
 if TYPE_CHECKING:
-    import psycopg
-    import pyarrow as pa
-
     from etl_assets.sources.postgres_cdc.staged_changes import StagedChangesWriter
 
 _ROW_BYTES = "SELECT coalesce(avg(pg_column_size(r.*)), 1)::int8 FROM (SELECT * FROM {table} LIMIT 100) AS r"
 _NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8"
-_BYTES_AT_ONCE = 8 << 20
-"""About how many bytes of rows are held, beyond the last one."""
 _JSON_PER_BYTE = 3
 """A row as JSON, with the names of its columns, is about so many times as long as in the table."""
 
@@ -102,12 +98,10 @@ class TableCopy:
         Raises:
             SourceUnavailable: the table's files were replaced since the snapshot. No row of them counts.
         """
-        rows, last = 0, tuple(after or ())
-        for columns in self._columns(table, after, limit):
-            writer.rows(columns, place.numbered(place.sequence + rows))
-            rows, last = rows + len(columns[0]), _last_key(table, columns)
+        query, values = self._query(table, after, limit)
+        written = write_rows(self.server.session, query, writer, place, values)
         self._expect_same_files(table)
-        return rows, last
+        return written.number, _key_of(table, written.last) if written.number else tuple(after or ())
 
     def _expect_same_files(self, table: SourceTable) -> None:
         """Expect the files from before the snapshot, which sees no rows of newer ones.
@@ -119,13 +113,6 @@ class TableCopy:
             return
         self.release()
         raise files_were_replaced(table, self.server.name)
-
-    def _columns(
-        self, table: SourceTable, after: Sequence[str] | None, limit: int
-    ) -> Iterator[list[pa.BinaryArray]]:
-        """Yield the next rows, some at a time, each as the texts of the relation's columns."""
-        query, values = self._query(table, after, limit)
-        yield from copied_columns(self.server.session, query, len(table.relation.columns), values)
 
     def limit(self, table: SourceTable, max_rows: int, max_bytes: int) -> int:
         """Return how many rows a chunk has."""
@@ -165,55 +152,10 @@ def column_list(table: SourceTable) -> str:
     return ", ".join(quoted(each.name) for each in table.relation.columns)
 
 
-def copied_columns(
-    session: psycopg.Connection, query: bytes, number: int, values: Sequence[Any] | None = None
-) -> Iterator[list[pa.BinaryArray]]:
-    """Yield the rows of a query by COPY, some at a time, each as the texts of its columns.
-
-    Args:
-        session: The session.
-        query: The query. With parameters, `%` begins one.
-        number: How many columns it has.
-        values: Values of its parameters; None: it has none.
-    """
-    statement = b"COPY (" + query + b") TO STDOUT (FORMAT csv)"
-    with session.cursor() as cursor, cursor.copy(statement, values) as copy:
-        held, size = [], 0
-        for row in copy:
-            held.append(bytes(row))
-            size += len(row)
-            if size >= _BYTES_AT_ONCE:
-                yield _columns_of(b"".join(held), number)
-                held, size = [], 0
-        if held:
-            yield _columns_of(b"".join(held), number)
-
-
-def _last_key(table: SourceTable, columns: Sequence[pa.BinaryArray]) -> tuple[str, ...]:
-    """Return the key of the last of some rows, as texts."""
-    names = [each.name for each in table.relation.columns]
-    return tuple(columns[names.index(key)][-1].as_py().decode() for key in table.keys)
-
-
-def _columns_of(rows: bytes, number: int) -> list[pa.BinaryArray]:
-    """Return the columns of rows that the server wrote as CSV: an empty value without quotes is null."""
-    import pyarrow as pa
-    from pyarrow import csv
-
-    names = list(map(str, range(number)))
-    table = csv.read_csv(
-        pa.BufferReader(rows),
-        read_options=csv.ReadOptions(column_names=names, block_size=len(rows)),
-        # A table of one column may have rows that are empty lines.
-        parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
-        convert_options=csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.binary()),
-            null_values=[""],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        ),
-    )
-    return [column.combine_chunks() for column in table.itercolumns()]
+def _key_of(table: SourceTable, row: Sequence[bytes | None]) -> tuple[str, ...]:
+    """Return the key of a row, as texts."""
+    texts = {column.name: text for column, text in zip(table.relation.columns, row, strict=True)}
+    return tuple((texts[key] or b"").decode() for key in table.keys)  # keys are not null
 
 
 def _literal(text: str) -> str:
