@@ -28,7 +28,7 @@ def of_change(xid: st.SearchStrategy) -> st.SearchStrategy[m.Message]:
         st.builds(m.RelationMessage, xid, U32, NAMES, NAMES, st.sampled_from("dnfi"), COLUMNS),
         st.builds(m.TypeMessage, xid, U32, NAMES, NAMES),
         st.builds(m.InsertMessage, xid, U32, VALUES),
-        st.builds(m.UpdateMessage, xid, U32, VALUES),
+        st.builds(m.UpdateMessage, xid, U32, VALUES, st.none(), st.just(False)),
         updates,
         st.builds(m.DeleteMessage, xid, U32, VALUES, st.booleans()),
         st.builds(m.TruncateMessage, xid, st.lists(U32, max_size=4).map(tuple), st.booleans(), st.booleans()),
