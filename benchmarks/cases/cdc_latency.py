@@ -144,7 +144,8 @@ def _run_once(options: Options, work: Path, client: Path) -> list[Figure]:
     script.write_text(TRANSACTION, "utf-8")
     server: PostgresServer
     with (
-        PostgresServer() as server,
+        # After a checkpoint the server writes whole pages, which has nothing to do with who reads the log.
+        PostgresServer(settings={"checkpoint_timeout": "1h", "max_wal_size": "4GB"}) as server,
         psycopg.connect(server.url, autocommit=True) as session,
         psycopg.connect(server.url, autocommit=True) as asked,
     ):
