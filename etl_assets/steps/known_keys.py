@@ -69,28 +69,33 @@ class KnownKeys:
         import numpy as np
 
         staged = self._staged()
-        # 1. Write the files again in which a row is older or deleted, without such rows.
         work = folder.with_name("kept")
         work.mkdir(parents=True)
         with ThreadPoolExecutor(os.cpu_count()) as threads:
-            merged = list(threads.map(partial(self._merge, staged, work), self.stored))
-        # 2. Write the staged rows that no stored row keeps out.
-        late = np.concatenate([np.empty(0, dtype=np.int64), *(each.late for each in merged)])
-        places = staged.column(_PLACE).filter(call("invert", staged.column(IS_DELETED))).to_numpy()
-        places = np.sort(places[~np.isin(places, late)])
-        replace(self.rows, kept=by_file(self.rows.files, places)).write(folder, {})
+            # 1. Find the stored rows that are older or deleted, and the staged ones that are not newer.
+            compared = list(threads.map(partial(self._compare_file, staged), self.stored))
+            # 2. Write the files again that have such rows, without these.
+            files = zip(self.stored, compared, strict=True)
+            writing = [threads.submit(self._write_kept, work, file, each) for file, each in files]
+            # 3. Meanwhile, write the staged rows that no stored row keeps out.
+            late = np.concatenate([np.empty(0, dtype=np.int64), *(each.late for each in compared)])
+            places = staged.column(_PLACE).filter(call("invert", staged.column(IS_DELETED))).to_numpy()
+            places = np.sort(places[~np.isin(places, late)])
+            replace(self.rows, kept=by_file(self.rows.files, places)).write(folder, {})
+            for each in writing:
+                each.result()
         for file in work.rglob("*.parquet"):
             target = folder / file.relative_to(work)
             target.parent.mkdir(parents=True, exist_ok=True)
             file.rename(target)
-        updated = sum(each.updated for each in merged)
+        updated = sum(each.updated for each in compared)
         return Rewritten(
-            removed=tuple(file for file, each in zip(self.stored, merged, strict=True) if each.gone),
+            removed=tuple(file for file, each in zip(self.stored, compared, strict=True) if len(each.gone)),
             # As in a MERGE, whose source has the rows that a truncate removes.
-            source_rows=staged.num_rows + sum(each.truncated for each in merged),
+            source_rows=staged.num_rows + sum(each.truncated for each in compared),
             inserted=len(places) - updated,
             updated=updated,
-            deleted=sum(each.gone - each.updated for each in merged),
+            deleted=sum(len(each.gone) - each.updated for each in compared),
         )
 
     def _staged(self) -> pa.Table:
@@ -118,8 +123,8 @@ class KnownKeys:
         gone = gone.append_column(IS_DELETED, pa.repeat(pa.scalar(True), gone.num_rows))
         return pa.concat_tables([found, gone])
 
-    def _merge(self, staged: pa.Table, folder: Path, file: StoredFile) -> _Merged:
-        """Compare a data file with the staged rows, and write it without its older rows if it has some."""
+    def _compare_file(self, staged: pa.Table, file: StoredFile) -> _ComparedFile:
+        """Compare a data file with the staged rows."""
         import numpy as np
         import pyarrow as pa
 
@@ -136,13 +141,24 @@ class KnownKeys:
             updated += found.updated
             truncated += found.truncated
             first += piece.num_rows
-        rows = np.sort(np.concatenate(gone))
-        if 0 < len(rows) < first:
-            target = folder / folder_of(file.partition, contract.delta_partition)
-            target.mkdir(parents=True, exist_ok=True)
-            without = data_file_schema(contract, without=contract.delta_partition)
-            _write_without(path, target / f"part-{attempt_name()}.zstd.parquet", without, rows)
-        return _Merged(late=np.concatenate(late), gone=len(rows), updated=updated, truncated=truncated)
+        return _ComparedFile(
+            late=np.concatenate(late),
+            gone=np.sort(np.concatenate(gone)),
+            rows=first,
+            updated=updated,
+            truncated=truncated,
+        )
+
+    def _write_kept(self, folder: Path, file: StoredFile, compared: _ComparedFile) -> None:
+        """Write a data file again without the rows that are gone; not if none is, or all are."""
+        if not 0 < len(compared.gone) < compared.rows:
+            return
+        contract = self.rows.contract
+        target = folder / folder_of(file.partition, contract.delta_partition)
+        target.mkdir(parents=True, exist_ok=True)
+        schema = data_file_schema(contract, without=contract.delta_partition)
+        name = f"part-{attempt_name()}.zstd.parquet"
+        _write_without(self.table.path / file.path, target / name, schema, compared.gone)
 
     def _compare(self, staged: pa.Table, piece: pa.Table) -> _Compared:
         """Compare rows of a data file with the staged rows."""
@@ -195,11 +211,12 @@ class _Compared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Merged:
-    """What a data file is to the staged rows: as `_Compared`, with the number of rows that are gone."""
+class _ComparedFile:
+    """What a data file is to the staged rows: as `_Compared`, with its number of rows."""
 
     late: np.ndarray
-    gone: int
+    gone: np.ndarray
+    rows: int
     updated: int
     truncated: int
 

@@ -8,8 +8,10 @@ rows of stored keys (`known_keys.py`), and the commit.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -216,7 +218,9 @@ def _with_one_of(
     def pieces(file: str) -> Iterator[pa.Table]:
         return stored_pieces(folder / file, schema, contract, partitions.get(file, {}), at_once=KEYS_AT_ONCE)
 
-    return tuple(file for file in files if any(map(has_one, pieces(file))))
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        found = threads.map(lambda file: any(map(has_one, pieces(file))), files)
+        return tuple(file for file, has_some in zip(files, found, strict=True) if has_some)
 
 
 def stored_pieces(

@@ -116,7 +116,7 @@ def test_a_transaction_whose_rest_is_gone_is_named():
     end = struct.pack("!cBqqq", b"C", 0, 0x70, 0x78, 0)
     message = r"the log has no more of the transaction at 0/50, of which public\.item has 2 parts"
     with pytest.raises(SourceLost, match=message):
-        changes.read(lambda _: (each for each in (begin, end)), max_changes=1, max_bytes=1)
+        changes.read(lambda _: (each for each in [[begin, end]]), max_changes=1, max_bytes=1)
 
 
 def test_a_position_within_a_transaction_is_the_same_after_it_was_stored():

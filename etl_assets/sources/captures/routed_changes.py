@@ -10,6 +10,7 @@ import datetime as dt
 from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,15 +80,15 @@ class RoutedChanges:
     _size: int = field(default=0, init=False)
     _reached: int = field(default=0, init=False)
 
-    def read(self, data: Generator[bytes], *, max_changes: int, max_bytes: int) -> int:
+    def read(self, messages: Generator[list[bytes]], *, max_changes: int, max_bytes: int) -> int:
         """Write changes until there are so many, or no more transactions.
 
         Returns:
             Where the last transaction ended; `after_lsn` if there was none after it.
         """
         self._reached, decoder = self.after_lsn, Decoder()
-        with closing(data):
-            for each in data:
+        with closing(messages):
+            for each in chain.from_iterable(messages):
                 match message := decoder.decode(each):
                     case m.UpdateMessage() | m.InsertMessage() | m.DeleteMessage():
                         if self._is_new:

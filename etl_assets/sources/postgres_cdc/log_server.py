@@ -298,8 +298,8 @@ class LogServer:
                 return bool(row[1])
         return False
 
-    def messages(self, most_changes: int | None) -> Generator[bytes]:
-        """Yield messages of whole transactions from the slot on, without moving it.
+    def messages(self, most_changes: int | None) -> Generator[list[bytes]]:
+        """Yield messages of whole transactions from the slot on, some at a time, without moving it.
 
         Args:
             most_changes: After so many messages no other transaction begins; None: all there are.
@@ -310,11 +310,9 @@ class LogServer:
             )
             most = _FETCHED_FIRST
             while rows := cursor.fetchmany(most):
-                size = 0
-                for (data,) in rows:
-                    size += len(data)
-                    yield data
-                most = max(1, min(_FETCHED, 4 * most, _FETCHED_BYTES * len(rows) // size))
+                found = [data for (data,) in rows]
+                yield found
+                most = max(1, min(_FETCHED, 4 * most, _FETCHED_BYTES * len(found) // sum(map(len, found))))
 
     def end_sessions_of_others(self) -> None:
         """End other sessions with the name of this one, and what their processes were about to do."""

@@ -6,9 +6,10 @@ from (`log_server.py`), and files (`staged_changes.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import chain
 
 from etl_assets.errors import MessageMalformed, SourceLost
 from etl_assets.sources.postgres_cdc import messages as m
@@ -67,16 +68,18 @@ class TableChanges:
     _sequence: int = field(default=0, init=False)
     _first: int = field(default=0, init=False)
     _written: m.RelationMessage | None = field(default=None, init=False)
-    _messages: Generator[tuple[m.Message, int]] | None = field(default=None, init=False)
-    _next: tuple[m.Message, int] | None = field(default=None, init=False)
+    _open: Generator[list[bytes]] | None = field(default=None, init=False)
+    _messages: Iterator[bytes] = field(default_factory=lambda: iter(()), init=False)
+    _decode: Callable[[bytes], m.Message] = field(default_factory=lambda: Decoder().decode, init=False)
+    _next: bytes | None = field(default=None, init=False)
 
     def read(
-        self, messages: Callable[[int | None], Generator[bytes]], *, max_changes: int, max_bytes: int
+        self, messages: Callable[[int | None], Generator[list[bytes]]], *, max_changes: int, max_bytes: int
     ) -> ReadUntil:
         """Write changes until there are so many, or no more transactions.
 
         Args:
-            messages: Returns messages of whole transactions: about so many, or all there are.
+            messages: Returns messages of whole transactions, some at a time: about so many, or all there are.
             max_changes: After so many changes no other transaction is read.
             max_bytes: After so many bytes of their values no other transaction begins.
 
@@ -91,8 +94,10 @@ class TableChanges:
         # If all of the first ones had been read, and not confirmed, it is read beyond them.
         for most in (max_changes, None):
             self.close()
-            self._messages = self._decoded(messages(most), most)
-            if self._read(max_changes, max_bytes) != before:
+            self._open = self._counted(messages(most), most)
+            self._messages, self._decode = chain.from_iterable(self._open), Decoder().decode
+            self.is_at_end = False
+            if self._read(max_changes, max_bytes) != before or self.is_at_end:
                 break
         return self.after
 
@@ -103,9 +108,10 @@ class TableChanges:
 
     def close(self) -> None:
         """Let go of the messages."""
-        if self._messages is not None:
-            self._messages.close()
-            self._messages = self._next = None
+        if self._open is not None:
+            self._open.close()
+            self._open = self._next = None
+            self._messages = iter(())
 
     def _read(self, max_changes: int, max_bytes: int) -> ReadUntil:
         try:
@@ -118,19 +124,18 @@ class TableChanges:
         return self.after
 
     def _read_on(self, max_changes: int, max_bytes: int) -> ReadUntil:
-        reached, messages, self._first = self.after, self._messages, self._first_unread()
-        assert messages is not None  # they are open until the end of a transaction
-        while (found := self._next or next(messages, None)) is not None:
-            (message, size), self._next = found, None
-            match message:
+        reached, decode, self._first = self.after, self._decode, self._first_unread()
+        while (data := self._next or next(self._messages, None)) is not None:
+            self._next = None
+            match message := decode(data):
                 case m.UpdateMessage() | m.InsertMessage() | m.DeleteMessage() | m.TruncateMessage() if (
                     self._is_wanted(message)
                 ):
                     if self._sequence >= self._first + self.max_transaction:
-                        self._next = found
+                        self._next = data
                         return ReadUntil(lsn=reached.lsn, part=self._next_part())
                     if self._sequence >= self._first:
-                        self._write(message, size)
+                        self._write(message, len(data))
                     # Only changes of the table are numbered: a transaction that is read again has the same
                     # ones, whatever else is sent.
                     self._sequence += 1
@@ -220,13 +225,13 @@ class TableChanges:
         self.writer.begin(found, quarantined=why)
         self._written = found
 
-    def _decoded(self, data: Generator[bytes], most: int | None) -> Generator[tuple[m.Message, int]]:
-        """Yield messages with their sizes; `most` is how many the server was asked for."""
-        decode, number = Decoder().decode, 0
-        with closing(data):
-            for each in data:
-                number += 1
-                yield decode(each), len(each)
+    def _counted(self, messages: Generator[list[bytes]], most: int | None) -> Generator[list[bytes]]:
+        """Yield messages, and note whether there were fewer than the server was asked for."""
+        number = 0
+        with closing(messages):
+            for some in messages:
+                number += len(some)
+                yield some
         self.is_at_end = most is None or number < most
 
 
