@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from select import POLLIN, poll
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.sources.postgres_cdc.changed_rows import ChangePlace
@@ -16,6 +17,7 @@ from etl_assets.sources.postgres_cdc.changed_rows import ChangePlace
 if TYPE_CHECKING:
     import psycopg
     import pyarrow as pa
+    from psycopg import pq
 
     from etl_assets.sources.postgres_cdc.staged_changes import StagedChangesWriter
 
@@ -66,15 +68,42 @@ def _rows_at_once(
 ) -> Iterator[BytesIO]:
     """Yield the rows of a query as the server writes them as CSV, some at a time."""
     statement = b"COPY (" + query + b") TO STDOUT (FORMAT csv)"
-    with session.cursor() as cursor, cursor.copy(statement, values) as copy:
-        held, size = BytesIO(), 0  # collecting rows in a list takes half as much time again
-        for row in copy:
+    with session.cursor() as cursor, cursor.copy(statement, values):
+        held, size = BytesIO(), 0
+        for row in _rows(session.pgconn):
             size += held.write(row)
             if size >= _BYTES_AT_ONCE:
                 yield held
                 held, size = BytesIO(), 0
         if size:
             yield held
+
+
+def _rows(connection: pq.abc.PGconn) -> Iterator[memoryview]:
+    """Yield the rows of the COPY that a connection is in, to its end.
+
+    psycopg's own iterator has two generators for each row, and takes twice as long.
+
+    Raises:
+        psycopg.Error: the server ended it.
+    """
+    from psycopg import errors, pq
+
+    socket = poll()
+    socket.register(connection.socket, POLLIN)
+    while True:
+        size, row = connection.get_copy_data(1)
+        if size > 0:
+            yield row
+        elif size < 0:
+            break
+        else:
+            socket.poll()
+            connection.consume_input()
+    # All results are taken before an error is raised: the session is left ready for the next statement.
+    for result in [*iter(connection.get_result, None)]:
+        if result.status != pq.ExecStatus.COMMAND_OK:
+            raise errors.error_from_result(result)
 
 
 def _columns_of(rows: memoryview, number: int) -> list[pa.BinaryArray]:
