@@ -102,7 +102,7 @@ def captured_tables(page: Page, url: str, day: str) -> None:
 def captured_table(page: Page, url: str, day: str) -> None:
     """What the newest materialization of a captured table says of it."""
     page.goto(f"{url}/assets/shop_film_rental_film?view=events", wait_until="domcontentloaded")
-    page.get_by_text("rows_copied").first.wait_for()
+    page.get_by_text("capture/phase").first.wait_for()
     page.get_by_text("Hide navigation").click()
     page.wait_for_timeout(_FADES_MS)
 
