@@ -2,6 +2,9 @@
 
 A worker asks every few seconds, and most tables have not changed since: to compare versions costs a fraction
 of reading cursors and file statistics (`UpToDate`).
+
+Belongs here: what is left undone between tables, and when that has to be asked again. Does not belong here:
+files and records that no table has (`pending.py`), and deliveries to sinks (`undelivered.py`).
 """
 
 from __future__ import annotations
@@ -111,7 +114,7 @@ def days_behind(
         first_day: The first partition; earlier days are left out.
         tables: The tables that are asked about; None: all.
         known: Tables that are left out unless something has changed; gets those that are up to date.
-            Deliveries are left out then.
+            Deliveries are left out then: `undelivered` has those.
     """
     stages = [each for each in domain.catalog.stages if tables is None or each.name in tables]
     if known is None:

@@ -113,7 +113,8 @@ class Worker:
         self._is_lost = threading.Event()
         self._failures = FailedWork(settings.home)
         self._turns = Turns(interval_seconds=self._pace.batch_interval_seconds)
-        self._limits, self._up_to_date = LimitWatch(settings), UpToDate()
+        self._limits = LimitWatch(settings)
+        self._up_to_date = UpToDate()
         self._invariants = InvariantWatch(
             self._reports, self._failures.alert, interval_seconds=self._pace.report_interval_seconds
         )
@@ -287,8 +288,6 @@ class Worker:
         self, crew: StepRunner, pipeline: Pipeline, behind: Mapping[str, tuple[dt.date, ...]]
     ) -> None:
         for stage in pipeline.derived:
-            if stage.delivers:
-                continue
             table = stage.name
             things: list[WorkItem] = (
                 [(table, day) for day in behind.get(table, ())] if stage.table.is_daily else [(table, None)]

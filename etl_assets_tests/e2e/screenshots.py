@@ -99,14 +99,6 @@ def captured_tables(page: Page, url: str, day: str) -> None:
         page.wait_for_timeout(_FADES_MS)
 
 
-def captured_table(page: Page, url: str, day: str) -> None:
-    """What the newest materialization of a captured table says of it."""
-    page.goto(f"{url}/assets/shop_film_rental_film?view=events", wait_until="domcontentloaded")
-    page.get_by_text("capture/phase").first.wait_for()
-    page.get_by_text("Hide navigation").click()
-    page.wait_for_timeout(_FADES_MS)
-
-
 PICTURES: dict[str, Callable[[Page, str, str], None]] = {
     "asset-graph.png": asset_graph,
     "outcomes-chart.png": outcomes_chart,
@@ -118,7 +110,6 @@ ON_REQUEST: dict[str, Callable[[Page, str, str], None]] = {
     "declared-pipeline.png": declared_pipeline,
     "full-stack.png": full_stack,
     "captured-tables.png": captured_tables,
-    "captured-table.png": captured_table,
 }
 
 

@@ -155,7 +155,9 @@ def column_list(table: SourceTable) -> str:
 def _key_of(table: SourceTable, row: Sequence[bytes | None]) -> tuple[str, ...]:
     """Return the key of a row, as texts."""
     texts = {column.name: text for column, text in zip(table.relation.columns, row, strict=True)}
-    return tuple((texts[key] or b"").decode() for key in table.keys)  # keys are not null
+    key = [texts[name] for name in table.keys]
+    assert None not in key  # `find_source_table` refuses keys that may be null
+    return tuple(text.decode() for text in key if text is not None)
 
 
 def _literal(text: str) -> str:
